@@ -12,7 +12,7 @@ use crate::own_pods::TOLERATED;
 use crate::predicted::add_planned;
 use crate::settings;
 use crate::shape::{PodShape, USUAL};
-use crate::source::{self, ReadCluster};
+use crate::source::{ReadCluster, Source};
 use crate::text::{self, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
@@ -85,7 +85,8 @@ impl Gpus {
 pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     let kinds = &["Deployment", "Node", "Pod"];
     let pods = PODS.all("CPU, memory and GPUs of device plugins that pods use are not known");
-    let mut seen = source::read_as_admission(&args.source, &args.admission, kinds, &[pods], &[])?;
+    let mut seen =
+        Source::open(&args.source)?.read_as_admission(&args.admission, kinds, &[pods], &[])?;
     seen.must_know(&USE)?;
     let policy = settings::policy(&args.policy, &seen.kept);
     let gpus = Gpus::all(&seen.view, &policy);

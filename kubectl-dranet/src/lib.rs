@@ -16,6 +16,7 @@ mod diff;
 mod doctor;
 mod evicted;
 mod explain;
+mod extenders;
 mod fabric;
 mod fabric_condition;
 mod graph;

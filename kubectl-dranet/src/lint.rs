@@ -5,7 +5,7 @@ use crate::answer::{Lint, LintFinding, Linted, Severity};
 use crate::args::LintArgs;
 use crate::kinds::{DEVICES, NAMESPACES, PODS, Query};
 use crate::settings;
-use crate::source::{self, ReadCluster};
+use crate::source::{self, ReadCluster, Source};
 use crate::subject::admin_access_problem;
 use crate::text::counted;
 use admission::admit::{AdmitError, admit};
@@ -59,7 +59,7 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let asks = objects.iter().any(|object| object.to_string().contains("\"adminAccess\":true"));
     let more: Vec<Query> = asks.then_some(namespaces).into_iter().collect();
     let kinds = &["Namespace"];
-    let seen = source::read_as_admission(&args.source, &args.admission, kinds, &more, &[])?;
+    let seen = Source::open(&args.source)?.read_as_admission(&args.admission, kinds, &more, &[])?;
     seen.must_know(&DEVICES)?;
     let ReadCluster { view, notes, kept, namespace, .. } = seen;
     let mut linted = Vec::new();
@@ -96,7 +96,8 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let named = args.admission.namespace.as_deref();
     let scope = if args.all_namespaces { None } else { named };
     let pods = PODS.of(scope, "annotated pods are not checked");
-    let seen = source::read_as_admission(&args.source, &args.admission, KINDS, &[pods], &[])?;
+    let seen =
+        Source::open(&args.source)?.read_as_admission(&args.admission, KINDS, &[pods], &[])?;
     seen.must_know(&DEVICES)?;
     let namespace = seen.namespace.as_deref().filter(|_| !args.all_namespaces);
     let policy = Policy { max_steps: args.max_steps, ..settings::of_cluster(&seen.kept) };

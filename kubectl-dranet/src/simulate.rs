@@ -8,9 +8,10 @@ use crate::Output;
 use crate::answer::{Pending, Placed, Remark, Simulate, Unknown};
 use crate::args::{Form, SimulateArgs};
 use crate::explain::{self, Answer};
-use crate::kinds::{PODS, USE};
+use crate::extenders;
+use crate::kinds::{DAEMON_SETS, DEPLOYMENTS, PODS, USE};
 use crate::settings;
-use crate::source;
+use crate::source::{self, Source};
 use crate::subject::{self, Beside, Subject};
 use crate::text::{self, counted, listed, table};
 use cluster::{Cluster, Fate};
@@ -24,6 +25,7 @@ use std::fmt::Write as _;
 
 /// The kinds of a subject, if nodes are added that copy existing ones.
 const WITH_MACHINES: &[&str] = &[
+    "DaemonSet",
     "Deployment",
     "LimitRange",
     "Namespace",
@@ -36,6 +38,9 @@ const WITH_MACHINES: &[&str] = &[
     "RuntimeClass",
 ];
 
+/// What follows if the workloads of extenders cannot be read.
+const UNLEARNED: &str = "what scheduler-ext has learned is unknown";
+
 /// The results of all pods.
 #[derive(Default)]
 struct Scheduled {
@@ -44,6 +49,8 @@ struct Scheduled {
     kept: Vec<Kept>,
     /// Rules of workloads whose pods are placed that are ignored here.
     remarks: Vec<Remark>,
+    /// Whether nodes are ranked with what the running extender has learned.
+    has_learned: bool,
 }
 
 /// Pods of one origin that stay pending for one reason.
@@ -64,8 +71,11 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     let kinds = if args.added.is_empty() { subject::KINDS } else { WITH_MACHINES };
     let mut more = vec![PODS.all("nodes are assumed to run no pods")];
     more.extend(beside.namespaces(&source::namespaces(&subjects, Some("default"))));
-    let mut seen =
-        source::read_as_admission(&args.source, &args.admission, kinds, &more, &subjects)?;
+    let source = Source::open(&args.source)?;
+    let own = args.admission.admission_namespace.as_str();
+    more.extend([DEPLOYMENTS, DAEMON_SETS].map(|kind| kind.of(Some(own), UNLEARNED)));
+    let mut seen = source.read_as_admission(&args.admission, kinds, &more, &subjects)?;
+    let expected = extenders::expected(args.extender_metrics.as_deref(), &source, &seen)?;
     seen.must_know(&USE)?;
     let namespace = seen.namespace.as_deref().unwrap_or("default");
     subject::put_into(&mut subjects, namespace);
@@ -74,8 +84,10 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     subject::fill(&mut subjects, &seen);
     let policy = settings::policy(&args.policy, &seen.kept);
     notes.extend(seen.notes.iter().cloned());
-    let mut cluster = Cluster::new(seen, policy, &args.added)?;
-    let scheduled = schedule(&mut cluster, &subjects)?;
+    let has_learned = expected.is_some();
+    let mut cluster = Cluster::new(seen, policy, &args.added, expected.unwrap_or_default())?;
+    let mut scheduled = schedule(&mut cluster, &subjects)?;
+    scheduled.has_learned = has_learned;
     // A pod that is already bound is not pending.
     let denied = scheduled.kept.iter().any(|kept| !matches!(kept.answer, Answer::Fine(_)));
     let text = match args.output {
@@ -151,7 +163,9 @@ fn at_start(placed: &Placed) -> Option<String> {
     })
 }
 
-fn person(Scheduled { placed, kept, remarks }: &Scheduled) -> anyhow::Result<String> {
+fn person(
+    Scheduled { placed, kept, remarks, has_learned: _ }: &Scheduled,
+) -> anyhow::Result<String> {
     let none = || "-".to_owned();
     let rows: Vec<_> = placed
         .iter()
@@ -214,12 +228,13 @@ fn pod_list(pods: &[String]) -> String {
     }
 }
 
-fn program(Scheduled { placed, kept, remarks }: Scheduled) -> Simulate {
+fn program(Scheduled { placed, kept, remarks, has_learned }: Scheduled) -> Simulate {
     let pending = kept.into_iter().map(|Kept { origin, pods, answer }| Pending {
         pods,
         why: explain::program(&origin, answer),
     });
     let has_choice = placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
-    let unknown = has_choice.then_some(Unknown::LearnedShapes).into_iter().collect();
+    let unknown =
+        (has_choice && !has_learned).then_some(Unknown::LearnedShapes).into_iter().collect();
     Simulate { placed, pending: pending.collect(), remarks, unknown }
 }

@@ -117,6 +117,22 @@ impl Source {
         }
     }
 
+    /// Reads everything that admission knows, with what limits these pods.
+    pub(crate) fn read_as_admission(
+        &self,
+        admission: &AdmissionArgs,
+        kinds: &'static [&'static str],
+        more: &[Query],
+        pods: &[Subject],
+    ) -> anyhow::Result<ReadCluster> {
+        let namespace = self.namespace(admission.namespace.as_deref());
+        let mut queries = of_admission(admission, &namespaces(pods, namespace.as_deref()));
+        queries.extend_from_slice(more);
+        let mut seen = self.read(&queries, kinds)?;
+        seen.namespace = namespace.or(seen.namespace);
+        Ok(seen)
+    }
+
     /// Reads the queried objects as text, or everything in a file.
     pub(crate) fn copy(&self, queries: &[Query]) -> anyhow::Result<Copied> {
         match self {
@@ -411,24 +427,6 @@ pub(crate) fn namespaces(pods: &[Subject], or_else: Option<&str>) -> BTreeSet<St
     let own = pods.iter().map(|it| it.pod["metadata"]["namespace"].as_str());
     let all = own.chain(pods.is_empty().then_some(None));
     all.filter_map(|own| own.or(or_else)).map(str::to_owned).collect()
-}
-
-/// Reads everything that admission knows, with what limits these pods.
-pub(crate) fn read_as_admission(
-    args: &SourceArgs,
-    admission: &AdmissionArgs,
-    kinds: &'static [&'static str],
-    more: &[Query],
-    pods: &[Subject],
-) -> anyhow::Result<ReadCluster> {
-    let source = Source::open(args)?;
-    let named = admission.namespace.as_deref();
-    let namespace = source.namespace(named);
-    let mut queries = of_admission(admission, &namespaces(pods, namespace.as_deref()));
-    queries.extend_from_slice(more);
-    let mut seen = source.read(&queries, kinds)?;
-    seen.namespace = namespace.or(seen.namespace);
-    Ok(seen)
 }
 
 impl ReadCluster {

@@ -21,6 +21,7 @@ use workload::{of_object, remarks};
 
 /// Kinds of objects that are kept in addition to the view.
 pub(crate) const KINDS: &[&str] = &[
+    "DaemonSet",
     "Deployment",
     "LimitRange",
     "Namespace",

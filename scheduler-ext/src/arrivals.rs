@@ -4,7 +4,7 @@
 //! sample of those, since long jobs are more common among them.
 
 use crate::score::{Demand, Mix};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The most pods that are counted.
 const RECENT: usize = 200;
@@ -31,6 +31,15 @@ impl Arrivals {
             self.recent.pop_front();
         }
         self.recent.push_back(demand);
+    }
+
+    /// How many of these pods have each shape.
+    pub(crate) fn counts(&self) -> BTreeMap<Demand, u32> {
+        let mut counts = BTreeMap::new();
+        for demand in &self.recent {
+            *counts.entry(*demand).or_default() += 1;
+        }
+        counts
     }
 
     /// The mix of these pods, combined with the configured one. `None` if it is almost the same as

@@ -3,6 +3,7 @@
 
 use crate::expected::Expected;
 use crate::learn;
+use crate::learned::{self, RECENT, SHARE};
 use cluster_model::watch::SharedView;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -38,8 +39,19 @@ impl Collector for Gauges {
         let help = "How many more pods of a common shape, or gangs of them, find each GPU with \
                     its NICs in one cell of this level, over the nodes of the fabric";
         let mut family = encoder.encode_descriptor("room_pods", help, None, MetricType::Gauge)?;
-        for (labels, pods) in &room((self.expected)().as_ref()) {
+        let expected = (self.expected)();
+        for (labels, pods) in &room(expected.as_ref()) {
             ConstGauge::new(*pods).encode(family.encode_family(labels)?)?;
+        }
+        for (metric, help) in [
+            (SHARE, "Share of all pods that have this shape: as configured, and as learned"),
+            (RECENT, "Pods with this shape among the last that got devices"),
+        ] {
+            let mut family = encoder.encode_descriptor(metric, help, None, MetricType::Gauge)?;
+            let samples = learned::samples(expected.as_ref());
+            for sample in samples.iter().filter(|sample| sample.metric == metric) {
+                ConstGauge::new(sample.value).encode(family.encode_family(&sample.labels)?)?;
+            }
         }
         let help = "Time since the API server last sent an object of this kind";
         let unit = Some(&Unit::Seconds);

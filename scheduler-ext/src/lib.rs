@@ -25,6 +25,7 @@ pub mod forecast;
 mod gauges;
 pub mod in_flight;
 pub mod learn;
+mod learned;
 mod lock;
 pub mod machine;
 #[cfg(feature = "server")]

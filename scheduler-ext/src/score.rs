@@ -36,5 +36,6 @@ mod rank;
 pub use cost::{Cost, Costs};
 pub use free_cells::{Free, FreeCells};
 pub use gets::{AtStart, Gets, Reach};
+pub(crate) use mix::shape;
 pub use mix::{Demand, Mix, ParseMixError};
 pub use rank::{NEUTRAL, Outcome, SCORE_MAX, rank};

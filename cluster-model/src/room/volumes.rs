@@ -31,6 +31,8 @@ const ZONES: [&str; 4] = [
 ];
 /// How a volume is used that does not say it.
 const FILESYSTEM: &str = "Filesystem";
+/// The phase of a volume that no claim has.
+const AVAILABLE: &str = "Available";
 /// Between the zones of a volume.
 const BETWEEN_ZONES: &str = "__";
 
@@ -170,7 +172,11 @@ fn serves(
     let modes = spec.access_modes.iter().flatten().collect::<Vec<_>>();
     let labels = volume.metadata.labels.as_ref();
     let mut selected = asked.selector.iter().flat_map(requirements);
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     is_own
+        && (spec.claim_ref.is_some() || phase == Some(AVAILABLE))
+        && spec.volume_attributes_class_name.as_deref().unwrap_or_default()
+            == asked.volume_attributes_class_name.as_deref().unwrap_or_default()
         && volume.metadata.deletion_timestamp.is_none()
         && spec.volume_mode.as_deref().unwrap_or(FILESYSTEM)
             == asked.volume_mode.as_deref().unwrap_or(FILESYSTEM)

@@ -29,6 +29,7 @@ fn volume(fields: &Value) -> PersistentVolume {
                 {"key": "zone", "operator": "In", "values": ["y"]},
             ]}]}},
         },
+        "status": {"phase": "Available"},
     });
     json_patch::merge(&mut volume, fields);
     from(volume)
@@ -79,6 +80,9 @@ fn a_volume_decides_on_which_nodes_its_pod_can_be() {
     let immediate = json!({"volumeBindingMode": "Immediate"});
     let small = json!({"spec": {"capacity": {"storage": "1Mi"}}});
     let taken = json!({"spec": {"claimRef": {"name": "other", "namespace": "n"}}});
+    let own = json!({"spec": {"claimRef": {"name": "data", "namespace": "n"}}, "status": null});
+    let released = json!({"status": {"phase": "Released"}});
+    let attributes = json!({"spec": {"volumeAttributesClassName": "fast"}});
     let fast = json!({"spec": {"selector": {"matchLabels": {"disk": "fast"}}}});
     let labelled = json!({"metadata": {"labels": {"disk": "fast"}}});
     let block = json!({"spec": {"volumeMode": "Block"}});
@@ -92,6 +96,10 @@ fn a_volume_decides_on_which_nodes_its_pod_can_be() {
         (Some(&none), Some(&none), &static_class, "b", "finds no free volume"),
         (Some(&none), Some(&small), &static_class, "", "finds no free volume"),
         (Some(&none), Some(&taken), &static_class, "", "finds no free volume"),
+        (Some(&none), Some(&own), &static_class, "b", "finds no free volume"),
+        (Some(&none), Some(&released), &static_class, "", "finds no free volume"),
+        (Some(&none), Some(&attributes), &static_class, "", "finds no free volume"),
+        (Some(&attributes), Some(&attributes), &static_class, "b", "finds no free volume"),
         (Some(&fast), Some(&none), &static_class, "", "finds no free volume"),
         (Some(&fast), Some(&labelled), &static_class, "b", "finds no free volume"),
         (Some(&block), Some(&none), &static_class, "", "finds no free volume"),

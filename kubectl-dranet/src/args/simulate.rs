@@ -18,6 +18,11 @@ pub struct SimulateArgs {
     /// nothing in use. May be repeated
     #[arg(long = "add-nodes", value_name = "SHAPE=NUMBER")]
     pub added: Vec<AddedNodes>,
+    /// File with the metrics of the running scheduler-ext, as its page `/metrics` has them: nodes are
+    /// ranked with what it has learned from pods that are gone. A running cluster is asked, where
+    /// these metrics can be reached and you may get `pods/proxy`
+    #[arg(long, value_name = "FILE")]
+    pub extender_metrics: Option<PathBuf>,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,

@@ -3,32 +3,12 @@
 use super::checks::Outcome;
 use super::finding::Findings;
 use super::scene::Scene;
+use crate::extenders::{self, ExtenderPod};
 use crate::live::Cluster;
 use crate::reply::Proxied;
-use crate::source::ReadCluster;
-use serde_json::Value;
-use std::net::SocketAddr;
-
-/// The extender's container (`deploy/chart`).
-const CONTAINER: &str = "scheduler-ext";
-
-/// Labels of the project's objects and of their pods.
-const PART_OF: &str = "app.kubernetes.io/part-of";
-const NAME: &str = "app.kubernetes.io/name";
-
-/// The flag that names the socket of health and metrics.
-const OPERATIONS: &str = "--operations-listen=";
 
 /// Report if at least one in this many requests ran out of time.
 const LATE: u64 = 20;
-
-/// A running extender.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ExtenderPod {
-    namespace: String,
-    name: String,
-    operations: SocketAddr,
-}
 
 /// What an extender has answered since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +21,7 @@ struct Requests {
 /// Asks each extender about its requests, and judges the answers.
 #[expect(clippy::unnecessary_wraps, reason = "same signature as the others")]
 pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcome> {
-    let extenders = pods(scene.seen);
+    let extenders = extenders::pods(scene.seen);
     let mut outcome = Outcome::default();
     unreachable(&extenders, &mut outcome.findings);
     let mut answers = Vec::new();
@@ -60,51 +40,6 @@ pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcom
     }
     judge(&answers, &mut outcome.findings);
     Ok(outcome)
-}
-
-/// The running extenders. Pods are read without flags, so flags come from their workloads.
-fn pods(seen: &ReadCluster) -> Vec<ExtenderPod> {
-    let workloads = seen.of_kind("Deployment").chain(seen.of_kind("DaemonSet"));
-    let workloads: Vec<_> = workloads.filter_map(|it| Some((it, operations(it)?))).collect();
-    let pods = workloads.iter().flat_map(|(workload, operations)| {
-        let pods = seen.of_kind("Pod").filter(|pod| runs_for(pod, workload));
-        pods.map(|pod| extender(pod, *operations))
-    });
-    pods.collect()
-}
-
-/// The socket of health and metrics of the extenders of a workload.
-fn operations(workload: &Value) -> Option<SocketAddr> {
-    let is_ours = workload["metadata"]["labels"][PART_OF] == "dranet";
-    let containers = &workload["spec"]["template"]["spec"]["containers"];
-    let mut containers = containers.as_array().filter(|_| is_ours)?.iter();
-    let container = containers.find(|it| it["name"] == CONTAINER)?;
-    let mut words = container["args"].as_array()?.iter().filter_map(Value::as_str);
-    words.find_map(|word| word.strip_prefix(OPERATIONS))?.parse().ok()
-}
-
-fn runs_for(pod: &Value, workload: &Value) -> bool {
-    let (pod_metadata, metadata) = (&pod["metadata"], &workload["metadata"]);
-    let is_same = |label: &str| pod_metadata["labels"][label] == metadata["labels"][label];
-    pod["status"]["phase"] == "Running"
-        && pod_metadata["namespace"] == metadata["namespace"]
-        && is_same(PART_OF)
-        && is_same(NAME)
-}
-
-fn extender(pod: &Value, operations: SocketAddr) -> ExtenderPod {
-    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
-    ExtenderPod { namespace: text("namespace"), name: text("name"), operations }
-}
-
-impl ExtenderPod {
-    /// Path of its metrics at the API server; `None` if they are on loopback.
-    fn metrics_path(&self) -> Option<String> {
-        let Self { namespace, name, operations } = self;
-        let port = operations.port();
-        (!operations.ip().is_loopback())
-            .then(|| format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"))
-    }
 }
 
 /// A note about extenders that can be reached only from their own node.
@@ -172,57 +107,6 @@ fn judge(answers: &[(String, Result<Requests, String>)], found: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn labels() -> Value {
-        json!({
-            "app.kubernetes.io/part-of": "dranet",
-            "app.kubernetes.io/name": "dranet-scheduler",
-        })
-    }
-
-    fn workload(operations: &str) -> Value {
-        json!({
-            "kind": "Deployment",
-            "metadata": {
-                "namespace": "dranet-system", "name": "dranet-scheduler", "labels": labels(),
-            },
-            "spec": { "template": { "spec": { "containers": [
-                { "name": "kube-scheduler", "command": ["kube-scheduler"] },
-                { "name": "scheduler-ext", "args": ["--listen=127.0.0.1:8443", operations] },
-            ] } } },
-        })
-    }
-
-    #[test]
-    fn extenders_are_found_with_their_metrics_path() {
-        let pod = json!({
-            "kind": "Pod",
-            "metadata": {
-                "namespace": "dranet-system", "name": "dranet-scheduler-a", "labels": labels(),
-            },
-            "status": { "phase": "Running" },
-        });
-        let of = |pod: &Value, flag: &str| {
-            let workload = workload(flag);
-            let operations = operations(&workload)?;
-            runs_for(pod, &workload).then(|| extender(pod, operations).metrics_path())
-        };
-        let path = "/api/v1/namespaces/dranet-system/pods/dranet-scheduler-a:9178/proxy/metrics";
-        let everywhere = "--operations-listen=0.0.0.0:9178";
-        assert_eq!(of(&pod, everywhere), Some(Some(path.to_owned())));
-        assert_eq!(of(&pod, "--operations-listen=127.0.0.1:9178"), Some(None));
-        assert_eq!(of(&pod, "--log=info"), None);
-        for (pointer, value) in [
-            ("/status/phase", "Pending"),
-            ("/metadata/namespace", "other"),
-            ("/metadata/labels/app.kubernetes.io~1name", "admission"),
-        ] {
-            let mut other = pod.clone();
-            *other.pointer_mut(pointer).unwrap() = value.into();
-            assert_eq!(of(&other, everywhere), None, "{pointer}");
-        }
-    }
 
     #[test]
     fn counts_are_read_from_metrics() {

@@ -100,6 +100,7 @@ impl Cluster {
         mut seen: ReadCluster,
         policy: Policy,
         added: &[AddedNodes],
+        expected: Expected,
     ) -> anyhow::Result<Self> {
         let mut in_use = seen.in_use()?;
         let groups = seen.group_pods()?;
@@ -115,7 +116,7 @@ impl Cluster {
             groups,
             quotas,
             policy,
-            ranker: Ranker::new(Expected::default()),
+            ranker: Ranker::new(expected),
             admitted: None,
             fabrics: BTreeMap::new(),
             created: CreatedPods::default(),

@@ -79,7 +79,11 @@ impl Mix {
             let share = u32::try_from(count * WHOLE / all).unwrap_or(u32::MAX);
             (demand, share)
         });
-        let mut shares: Vec<_> = shares.collect();
+        Self::of_shares(shares.collect())
+    }
+
+    /// The mix with these shares in millionths.
+    pub(crate) fn of_shares(mut shares: Vec<(Demand, u32)>) -> Self {
         shares.sort_unstable();
         Self { shares }
     }
@@ -139,10 +143,15 @@ impl FromStr for Mix {
 
 fn entry(text: &str) -> Option<(Demand, u32)> {
     let (demand, share) = text.trim().split_once('=')?;
-    let (nodes, pod) = demand.split_once('*').unwrap_or(("1", demand));
+    Some((shape(demand)?, share.parse().ok()?))
+}
+
+/// Reads what a shape is printed as.
+pub(crate) fn shape(text: &str) -> Option<Demand> {
+    let (nodes, pod) = text.split_once('*').unwrap_or(("1", text));
     let (gpus, nics) = pod.split_once('x')?;
     let demand = Demand { gpus: count(gpus)?, nics: count(nics)?, nodes: count(nodes)? };
-    (demand.nodes > 0).then_some((demand, share.parse().ok()?))
+    (demand.nodes > 0).then_some(demand)
 }
 
 /// Limited to 1,000, so that costs cannot overflow. No node has that many devices, and no

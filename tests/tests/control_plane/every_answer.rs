@@ -30,17 +30,20 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, Extender, SchedulerConfig, Scope, binaries, eventually, manifest,
+    Check, ControlPlane, Extender, SchedulerConfig, Scope, binaries, eventually, manifest, metrics,
     random_case::{Case, NAMESPACE_LABEL, NODE_LABELS},
     setting,
     suite::{Test, report},
 };
 
-use self::{answers::Answers, outcome::Outcome};
+use self::{
+    answers::{Answers, Files},
+    outcome::Outcome,
+};
 use super::fabric::site::with_fabrics;
 
-/// Of ten pods, how many get one of the best nodes that `simulate` names. The extender has also learned from
-/// pods that are gone, which a snapshot does not have.
+/// Of ten pods, how many get one of the best nodes that `simulate` names: it knows what the extender has
+/// learned, but not the scores of kube-scheduler's own plugins.
 const BEST_OF_TEN: usize = 7;
 const SOON: Duration = Duration::from_secs(30);
 
@@ -62,6 +65,7 @@ async fn every_answer_is_what_happens(plane: Arc<ControlPlane>) -> anyhow::Resul
         let nodes = Api::<Node>::all(scope.client()).list(&ListParams::default()).await?;
         let campaign = Campaign {
             scope,
+            operations: installation.extender()?.operations(),
             kubeconfig: plane.kubeconfig(),
             folder: plane.directory().to_owned(),
             nodes: nodes.items.iter().map(ResourceExt::name_any).collect(),
@@ -81,6 +85,8 @@ async fn every_answer_is_what_happens(plane: Arc<ControlPlane>) -> anyhow::Resul
 /// The cluster in which cases are tried one after another.
 struct Campaign<'s> {
     scope: &'s Scope,
+    /// The port with the metrics of the extender.
+    operations: u16,
     kubeconfig: PathBuf,
     folder: PathBuf,
     nodes: Vec<String>,
@@ -136,7 +142,7 @@ impl Campaign<'_> {
         let form = if case.group.is_some() { "group" } else { "pod" };
         let kept = binaries::kept("every-answer")?.join(format!("{form}-{}", case.seed));
         fs::create_dir_all(&kept)?;
-        for file in ["asked.json", "cluster.gz"] {
+        for file in ["asked.json", "cluster.gz", "metrics.txt"] {
             fs::copy(self.folder.join(file), kept.join(file))?;
         }
         report(&format!(
@@ -159,8 +165,10 @@ impl Campaign<'_> {
         let file = self.folder.join("asked.json");
         fs::write(&file, case.document().to_string())?;
         let cluster = self.folder.join("cluster.gz");
-        let answers =
-            Answers::ask(&self.kubeconfig, self.scope.namespace(), (&file, &cluster), case)?;
+        let metrics = self.folder.join("metrics.txt");
+        fs::write(&metrics, metrics::page(self.operations).await?)?;
+        let files = Files { asked: &file, cluster: &cluster, metrics: &metrics };
+        let answers = Answers::ask(&self.kubeconfig, self.scope.namespace(), &files, case)?;
         let created = self.scope.apply(serde_json::from_value(case.document())?).await;
         let outcome = match created {
             Err(error) => Outcome::denied(&format!("{error:#}")),

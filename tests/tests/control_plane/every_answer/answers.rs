@@ -29,16 +29,27 @@ impl fmt::Display for Answers {
     }
 }
 
+/// The files that the commands read.
+pub(super) struct Files<'f> {
+    /// The pod or the Job.
+    pub(super) asked: &'f Path,
+    /// Where the snapshot of the cluster is written.
+    pub(super) cluster: &'f Path,
+    /// The metrics of the extender.
+    pub(super) metrics: &'f Path,
+}
+
 impl Answers {
     /// Takes a snapshot of the cluster, and asks about the pod or the Job in a file.
     pub(super) fn ask(
         kubeconfig: &Path,
         namespace: &str,
-        (file, cluster): (&Path, &Path),
+        files: &Files<'_>,
         case: &Case,
     ) -> anyhow::Result<Self> {
-        let [kubeconfig, file, cluster] =
-            [kubeconfig, file, cluster].map(|path| path.display().to_string());
+        let [kubeconfig, file, cluster, metrics] =
+            [kubeconfig, files.asked, files.cluster, files.metrics]
+                .map(|path| path.display().to_string());
         // The file exists already, after the first case.
         let _ = fs::remove_file(&cluster);
         said(&["snapshot", "-o", &cluster, "--kubeconfig", &kubeconfig])?;
@@ -49,7 +60,7 @@ impl Answers {
         let of_shape = case.shape().map(|shape| ask(&["capacity", "--shape", &shape]));
         Ok(Self {
             explain: ask(&["explain", "-f", &file])?,
-            simulate: ask(&["simulate", "-f", &file])?,
+            simulate: ask(&["simulate", "-f", &file, "--extender-metrics", &metrics])?,
             plan: ask(&["plan", "-f", &file])?,
             capacity: of_shape.transpose()?,
             is_gated: !case.pod["spec"]["schedulingGates"].is_null(),

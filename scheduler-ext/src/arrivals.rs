@@ -4,7 +4,7 @@
 //! sample of those, since long jobs are more common among them.
 
 use crate::score::{Demand, Mix};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// The most pods that are counted.
 const RECENT: usize = 200;
@@ -33,9 +33,15 @@ impl Arrivals {
         self.recent.push_back(demand);
     }
 
+    /// Whether no pod is counted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.recent.is_empty()
+    }
+
     /// How many of these pods have each shape.
-    pub(crate) fn counts(&self) -> BTreeMap<Demand, u32> {
-        let mut counts = BTreeMap::new();
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn counts(&self) -> std::collections::BTreeMap<Demand, u32> {
+        let mut counts = std::collections::BTreeMap::new();
         for demand in &self.recent {
             *counts.entry(*demand).or_default() += 1;
         }

@@ -3,7 +3,7 @@
 
 use crate::expected::Expected;
 use crate::learn;
-use crate::learned::{self, RECENT, SHARE};
+use crate::learned;
 use cluster_model::watch::SharedView;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -43,15 +43,16 @@ impl Collector for Gauges {
         for (labels, pods) in &room(expected.as_ref()) {
             ConstGauge::new(*pods).encode(family.encode_family(labels)?)?;
         }
-        for (metric, help) in [
-            (SHARE, "Share of all pods that have this shape: as configured, and as learned"),
-            (RECENT, "Pods with this shape among the last that got devices"),
-        ] {
-            let mut family = encoder.encode_descriptor(metric, help, None, MetricType::Gauge)?;
-            let samples = learned::samples(expected.as_ref());
-            for sample in samples.iter().filter(|sample| sample.metric == metric) {
-                ConstGauge::new(sample.value).encode(family.encode_family(&sample.labels)?)?;
-            }
+        let help = "Share of all pods that have a shape, as configured and as learned";
+        let mut family =
+            encoder.encode_descriptor("expected_share", help, None, MetricType::Gauge)?;
+        for (labels, share) in &learned::shares(expected.as_ref()) {
+            ConstGauge::new(*share).encode(family.encode_family(labels)?)?;
+        }
+        let help = "Pods with a shape among the last that got devices";
+        let mut family = encoder.encode_descriptor("recent_pods", help, None, MetricType::Gauge)?;
+        for (labels, pods) in &learned::recent(expected.as_ref()) {
+            ConstGauge::new(*pods).encode(family.encode_family(labels)?)?;
         }
         let help = "Time since the API server last sent an object of this kind";
         let unit = Some(&Unit::Seconds);

@@ -152,8 +152,9 @@ impl Learning {
             bound.sort_unstable_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
         }
         let mut arrivals = before.arrivals.clone();
-        for bound in &bound {
-            arrivals.add(bound.demand);
+        // The arrivals of another extender (`Expected::of_metrics`) have the pods that are there.
+        if before.is_known || before.arrivals.is_empty() {
+            bound.iter().for_each(|bound| arrivals.add(bound.demand));
         }
         let learned = arrivals.mix(&before.prior, &before.mix);
         let differs = learned.is_some();

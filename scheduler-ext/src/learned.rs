@@ -6,48 +6,43 @@ use crate::expected::Expected;
 use crate::score::{Demand, Mix, shape};
 use std::collections::BTreeMap;
 
-/// The metric of shares, without its prefix.
-pub(crate) const SHARE: &str = "expected_share";
-/// The metric of pods that came most recently, without its prefix.
-pub(crate) const RECENT: &str = "recent_pods";
+/// The metrics, with the prefix of the program.
+const SHARE: &str = "dranet_scheduler_ext_expected_share";
+const RECENT: &str = "dranet_scheduler_ext_recent_pods";
 /// The label of both for the shape.
-pub(crate) const SHAPE: &str = "shape";
+const SHAPE: &str = "shape";
 /// The label of [`SHARE`] for the mix.
-pub(crate) const MIX: &str = "mix";
+const MIX: &str = "mix";
 /// The mix of the flags.
-pub(crate) const CONFIGURED: &str = "configured";
+const CONFIGURED: &str = "configured";
 /// The mix with which nodes are ranked.
-pub(crate) const LEARNED: &str = "learned";
-
-const PREFIX: &str = "dranet_scheduler_ext_";
+const LEARNED: &str = "learned";
 
 /// One, in the unit of a mix.
 const WHOLE: f64 = 1e6;
 
-/// A sample of these metrics.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Sample {
-    pub(crate) metric: &'static str,
-    pub(crate) labels: Vec<(&'static str, String)>,
-    pub(crate) value: f64,
-}
+/// The labels and the value of a metric.
+#[cfg(any(test, feature = "server"))]
+pub(crate) type Sample = (Vec<(&'static str, String)>, f64);
 
-/// The samples that say what an extender expects.
-pub(crate) fn samples(expected: &Expected) -> Vec<Sample> {
+/// The shares of shapes, `expected_share`.
+#[cfg(any(test, feature = "server"))]
+pub(crate) fn shares(expected: &Expected) -> Vec<Sample> {
     let mixes = [(CONFIGURED, &expected.prior), (LEARNED, &expected.mix)];
-    let shares = mixes.into_iter().flat_map(|(name, mix)| {
-        mix.shares().iter().map(move |(demand, share)| Sample {
-            metric: SHARE,
-            labels: vec![(MIX, name.to_owned()), (SHAPE, demand.to_string())],
-            value: f64::from(*share) / WHOLE,
+    let samples = mixes.into_iter().flat_map(|(name, mix)| {
+        mix.shares().iter().map(move |(demand, share)| {
+            let labels = vec![(MIX, name.to_owned()), (SHAPE, demand.to_string())];
+            (labels, f64::from(*share) / WHOLE)
         })
     });
-    let recent = expected.arrivals.counts().into_iter().map(|(demand, count)| Sample {
-        metric: RECENT,
-        labels: vec![(SHAPE, demand.to_string())],
-        value: f64::from(count),
-    });
-    shares.chain(recent).collect()
+    samples.collect()
+}
+
+/// The shapes of the pods that came most recently, `recent_pods`.
+#[cfg(any(test, feature = "server"))]
+pub(crate) fn recent(expected: &Expected) -> Vec<Sample> {
+    let counts = expected.arrivals.counts().into_iter();
+    counts.map(|(demand, count)| (vec![(SHAPE, demand.to_string())], f64::from(count))).collect()
 }
 
 impl Expected {
@@ -75,9 +70,9 @@ impl Expected {
     }
 }
 
-/// The metric of a line without its prefix, its labels, and its value.
+/// The metric of a line, its labels, and its value.
 fn sample(line: &str) -> Option<(&str, BTreeMap<&str, &str>, f64)> {
-    let (metric, rest) = line.strip_prefix(PREFIX)?.split_once('{')?;
+    let (metric, rest) = line.split_once('{')?;
     let (labels, value) = rest.rsplit_once('}')?;
     let labels = labels.split(',').filter_map(|label| {
         let (name, value) = label.split_once('=')?;
@@ -97,12 +92,16 @@ mod tests {
     use super::*;
 
     fn text(expected: &Expected) -> String {
-        let line = |Sample { metric, labels, value }: Sample| {
+        lines(SHARE, shares(expected)) + &lines(RECENT, recent(expected))
+    }
+
+    fn lines(metric: &str, samples: Vec<Sample>) -> String {
+        let lines = samples.into_iter().map(|(labels, value)| {
             let labels: Vec<_> =
                 labels.iter().map(|(name, it)| format!("{name}=\"{it}\"")).collect();
-            format!("{PREFIX}{metric}{{{}}} {value}\n", labels.join(","))
-        };
-        samples(expected).into_iter().map(line).collect()
+            format!("{metric}{{{}}} {value}\n", labels.join(","))
+        });
+        lines.collect()
     }
 
     #[test]

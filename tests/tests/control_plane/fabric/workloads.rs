@@ -29,12 +29,13 @@ const FABRIC: &str = "dranet.io/fabric";
 const LWS_GROUP: &str = "leaderworkerset.sigs.k8s.io/group-key";
 
 /// The examples that run here, with the number of their pods with aligned NICs.
-const EXAMPLES: [(&str, usize); 9] = [
+const EXAMPLES: [(&str, usize); 10] = [
     ("workloads/job.yaml", 2),
     ("workloads/jobset.yaml", 2),
     ("workloads/leaderworkerset.yaml", 4),
     ("workloads/pytorchjob.yaml", 2),
     ("workloads/raycluster.yaml", 2),
+    ("workloads/statefulset.yaml", 2),
     ("workloads/storage.yaml", 1),
     ("workloads/trainjob.yaml", 2),
     ("workloads/vllm-prefill-decode.yaml", 2),

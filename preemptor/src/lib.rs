@@ -6,12 +6,22 @@
 //! and which devices who gets, as the allocator computed them; [`NoPreemption`] says why nobody leaves.
 
 pub mod budgets;
+mod chosen;
+pub mod decide;
 pub mod decision;
+pub mod defrag;
+mod groups;
+pub mod holders;
 pub mod pods;
+mod scene;
+mod search;
+mod singles;
+mod units;
 
 pub use budgets::Budgets;
+pub use decide::{decide, decide_on};
 pub use decision::{
     Cluster, Decision, NoPreemption, PlacedClaim, Placement, PodId, Preemption, Refusal, Rules,
-    Selection, Victim, VictimPod, decide,
+    Selection, Victim, VictimPod,
 };
 pub use pods::Pods;

@@ -7,8 +7,7 @@ use anyhow::{Result, ensure};
 use structure::{Import, circles, imports, upward, without_parents};
 
 /// The crates that are free of circles, and must stay so.
-const FREE: &[&str] =
-    &[
+const FREE: &[&str] = &[
     "dra-allocator",
     "node-files",
     "preemptor",

@@ -32,6 +32,7 @@ const WITH_MACHINES: &[&str] = &[
     "Node",
     "NodeTopology",
     "Pod",
+    "PodDisruptionBudget",
     "PriorityClass",
     "ResourceQuota",
     "ResourceSlice",
@@ -70,6 +71,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     }
     let kinds = if args.added.is_empty() { subject::KINDS } else { WITH_MACHINES };
     let mut more = vec![PODS.all("nodes are assumed to run no pods")];
+    more.extend(args.preemption.then(source::disruption_budgets));
     more.extend(beside.namespaces(&source::namespaces(&subjects, Some("default"))));
     let source = Source::open(&args.source)?;
     let own = args.admission.admission_namespace.as_str();
@@ -85,7 +87,8 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     notes.extend(seen.notes.iter().cloned());
     let has_learned = expected.is_some();
-    let mut cluster = Cluster::new(seen, policy, &args.added, expected.unwrap_or_default())?;
+    let added = (&*args.added, args.preemption);
+    let mut cluster = Cluster::new(seen, policy, added, expected.unwrap_or_default())?;
     let mut scheduled = schedule(&mut cluster, &subjects)?;
     scheduled.has_learned = has_learned;
     // A pod that is already bound is not pending.

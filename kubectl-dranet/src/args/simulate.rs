@@ -23,6 +23,9 @@ pub struct SimulateArgs {
     /// these metrics can be reached and you may get `pods/proxy`
     #[arg(long, value_name = "FILE")]
     pub extender_metrics: Option<PathBuf>,
+    /// Let pods of lower priority give way to pods that wait for devices, as preemptor does
+    #[arg(long)]
+    pub preemption: bool,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,

@@ -11,7 +11,6 @@ const FREE: &[&str] =
     &[
     "dra-allocator",
     "node-files",
-    "preemptor",
     "process",
     "scheduler-ext",
     "simulator",
@@ -28,6 +27,7 @@ const FREE_BUT_FOR_PARENTS: &[&str] = &[
     "migration",
     "node-driver",
     "posted",
+    "preemptor",
     "publication",
     "serve",
     "tests",

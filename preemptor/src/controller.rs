@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::protocol::record::Begun;
 use crate::protocol::rules::{self, rules_of};
 use crate::protocol::step::{End, Limits, VictimSeen, step};
-use crate::{Cluster, Decision, Preemption, Rules, decide};
+use crate::{Cluster, Decision, NoPreemption, Preemption, Rules, decide};
 use cluster_model::watch::SharedView;
 use fabric_controller::Group;
 use fabric_controller::size_paths::SizePaths;
@@ -167,7 +167,7 @@ impl Controller {
         let begun = begun.iter().map(Begun::as_decided).collect();
         let Decision { preemption, refusals } = self.decide(objects, groups, begun).await;
         let mut told: BTreeSet<&str> = refusals.iter().map(|it| it.pod.uid.as_str()).collect();
-        for refusal in &refusals {
+        for refusal in refusals.iter().filter(|refusal| is_worth_an_event(&refusal.why)) {
             if memory.is_new(&refusal.pod.uid, &refusal.why.to_string()) {
                 self.report_refusal(refusal).await;
             }
@@ -212,19 +212,29 @@ impl Controller {
         let decided = tokio::task::spawn_blocking(move || {
             let view = view.read();
             let Objects { pods, nodes, groups: _, budgets } = &objects;
-            let cluster = Cluster {
-                view: &view,
-                nodes,
-                pods,
-                groups: &groups,
-                budgets,
-                begun: &begun,
-            };
+            let cluster =
+                Cluster { view: &view, nodes, pods, groups: &groups, budgets, begun: &begun };
             decide(cluster, &rules, Timestamp::now())
         });
         decided.await.unwrap_or_else(|error| {
             tracing::warn!(error = %Chain(&error), "Nothing is decided; trying again");
             Decision::default()
         })
+    }
+}
+
+/// Whether somebody may want to do something about a pod for which nobody leaves. Most pods that wait
+/// have the lowest priority.
+fn is_worth_an_event(why: &NoPreemption) -> bool {
+    match why {
+        NoPreemption::NeverPreempts | NoPreemption::NobodyIsLower | NoPreemption::NotYet(_) => {
+            false
+        }
+        NoPreemption::NotAllowed
+        | NoPreemption::BudgetForbids(_)
+        | NoPreemption::VictimsNotAllowed(_)
+        | NoPreemption::DoesNotHelp
+        | NoPreemption::ExtendedResource
+        | NoPreemption::Unknown(_) => true,
     }
 }

@@ -8,6 +8,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+/// Why pods may have been evicted for nothing.
+const IN_VAIN: [&str; 7] =
+    ["PodGone", "RulesMissing", "Changed", "Refused", "NotFreed", "NotBound", "Lost"];
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
     result: &'static str,
@@ -38,6 +42,10 @@ impl Metrics {
             time: Histogram::new(exponential_buckets(1.0, 2.0, 14)),
             begun: Gauge::default(),
         };
+        // So that Prometheus sees the first increase.
+        for reason in IN_VAIN {
+            metrics.count_in_vain(reason, 0);
+        }
         let help = "Preemptions that have ended, by result";
         registry.register("preemptions", help, metrics.results.clone());
         let help = "Pods evicted for pods that wait for devices";

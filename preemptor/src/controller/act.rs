@@ -118,8 +118,7 @@ impl Controller {
     /// Writes the devices into a claim that has none yet.
     async fn allocate(&self, placed: &PlacedClaim) -> Result<(), ApiError> {
         let name = &placed.claim.name;
-        let api: Api<ResourceClaim> =
-            Api::namespaced(self.client.clone(), &placed.claim.namespace);
+        let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &placed.claim.namespace);
         let found = api.get_opt(name).await.map_err(reading(CLAIM, name))?;
         let Some(claim) = found.filter(is_open) else { return Ok(()) };
         let params = PatchParams::default();

@@ -114,9 +114,8 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..6 {
             memory.refused("a", now);
-            let pause = (1..60).find(|seconds| {
-                memory.may_try("a", now + Duration::from_secs(*seconds))
-            });
+            let pause =
+                (1..60).find(|seconds| memory.may_try("a", now + Duration::from_secs(*seconds)));
             pauses.extend(pause);
             now += Duration::from_secs(pause.unwrap());
         }

@@ -183,10 +183,7 @@ fn fit(room: &Room<'_>, pod: &RecordedPod, ask: &Ask) -> Result<Vec<PlacedClaim>
         Prediction::Fits(fit) => {
             let claims = alike.claims.iter().zip(fit.allocations);
             Ok(claims
-                .map(|(claim, allocation)| PlacedClaim {
-                    claim: key_of(&claim.name),
-                    allocation,
-                })
+                .map(|(claim, allocation)| PlacedClaim { claim: key_of(&claim.name), allocation })
                 .collect())
         }
         Prediction::No(why) => Err(format!("{}: {why}", pod.key())),

@@ -172,7 +172,9 @@ impl fmt::Display for StopReason {
             Self::Elsewhere(_) => f.write_str("a pod that was to get devices has another node"),
             Self::RulesMissing => f.write_str("a DeviceTaintRule that kept a device is gone"),
             Self::Changed(why) => write!(f, "the pods no longer fit: {why}"),
-            Self::Refused => f.write_str("PodDisruptionBudgets have refused evictions for too long"),
+            Self::Refused => {
+                f.write_str("PodDisruptionBudgets have refused evictions for too long")
+            }
             Self::NotFreed => f.write_str("the devices are still in use after the pods are gone"),
             Self::NotBound => f.write_str("kube-scheduler has not bound the pods in time"),
         }
@@ -216,12 +218,7 @@ fn wait_for_nodes(seen: &Seen, limits: &Limits, now: Timestamp) -> Next {
 }
 
 /// Evicts the victims, then gives the pods their devices.
-fn go_on(
-    begun: &Begun,
-    seen: &Seen,
-    (room, limits): (&RoomSeen, &Limits),
-    now: Timestamp,
-) -> Next {
+fn go_on(begun: &Begun, seen: &Seen, (room, limits): (&RoomSeen, &Limits), now: Timestamp) -> Next {
     if seen.victims.iter().any(|victim| *victim != VictimSeen::Gone) {
         return evict(begun, seen, limits, now);
     }

@@ -21,7 +21,11 @@ fn after_a_crash_at_any_two_writes_the_pods_are_bound() {
                 world.settle();
                 let case = format!("{pods} for {victims}, crash after {first} and {second} writes");
                 assert_eq!(world.ends.last(), Some(&End::Bound), "{case}");
-                assert!(world.ends.iter().all(|end| *end == End::Bound), "{case}: {:?}", world.ends);
+                assert!(
+                    world.ends.iter().all(|end| *end == End::Bound),
+                    "{case}: {:?}",
+                    world.ends
+                );
                 assert_eq!(world.evicted().len(), victims, "{case}");
                 assert!(world.rules.is_empty(), "{case}");
             }

@@ -8,14 +8,7 @@ use structure::{Import, circles, imports, upward, without_parents};
 
 /// The crates that are free of circles, and must stay so.
 const FREE: &[&str] =
-    &[
-    "dra-allocator",
-    "node-files",
-    "process",
-    "scheduler-ext",
-    "simulator",
-    "tests/structure",
-];
+    &["dra-allocator", "node-files", "process", "scheduler-ext", "simulator", "tests/structure"];
 
 /// The crates in which only children use what modules above them define.
 const FREE_BUT_FOR_PARENTS: &[&str] = &[

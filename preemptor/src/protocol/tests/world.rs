@@ -277,11 +277,8 @@ impl World {
     }
 
     fn go_on(&mut self, begun: &Begun, writes: &mut Writes) {
-        let seen = Seen {
-            pods: self.pods.clone(),
-            victims: self.victims.clone(),
-            room: self.room(),
-        };
+        let seen =
+            Seen { pods: self.pods.clone(), victims: self.victims.clone(), room: self.room() };
         let Next { writes: due, end, at: _ } = step(begun, &seen, &LIMITS, self.time());
         for write in due {
             if !self.write(begun, write, writes) {

@@ -195,6 +195,11 @@ impl Controller {
                 return Ok(false);
             }
         };
+        let victims: usize = decided.victims.iter().map(|victim| victim.pods.len()).sum();
+        if !memory.rate.take(victims, Instant::now()) {
+            // Another round follows soon.
+            return Ok(true);
+        }
         self.create_rules(&rules).await?;
         tracing::info!(pod = %first.pod.key, rules = rules.len(), "A preemption begins");
         self.report_decided(decided).await;

@@ -89,9 +89,6 @@ impl Controller {
         }
         let is_first = !looked.seen.victims.iter().any(|it| *it != VictimSeen::Runs);
         let trials = if is_first { &[Trial::Yes, Trial::No][..] } else { &[Trial::No] };
-        if is_first && !memory.rate.has_room(victims.len(), Instant::now()) {
-            return Ok(());
-        }
         for trial in trials {
             for victim in victims {
                 let pod = &begun.record.victims[*victim];
@@ -104,7 +101,6 @@ impl Controller {
                     }
                     Evicted::Done if *trial == Trial::No => {
                         tracing::info!(pod = %pod.key(), preemption = begun.id, "Evicted a pod");
-                        memory.rate.count(Instant::now());
                         self.metrics.count_evicted();
                         self.report_evicted(begun, pod).await;
                     }

@@ -73,18 +73,17 @@ impl Memory {
 }
 
 impl Rate {
-    /// Whether this many pods may be evicted now: all of them, or more than are ever allowed in a
-    /// minute without any other.
-    pub(super) fn has_room(&mut self, pods: usize, now: Instant) -> bool {
+    /// Counts evictions that are to come, if so many are allowed now: all of them, or more than are ever
+    /// allowed in a minute without any other.
+    pub(super) fn take(&mut self, pods: usize, now: Instant) -> bool {
         while self.recent.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
             self.recent.pop_front();
         }
-        self.recent.is_empty() || self.recent.len() + pods <= self.most
-    }
-
-    /// Counts an eviction.
-    pub(super) fn count(&mut self, now: Instant) {
-        self.recent.push_back(now);
+        let is_allowed = self.recent.is_empty() || self.recent.len() + pods <= self.most;
+        if is_allowed {
+            self.recent.extend(std::iter::repeat_n(now, pods));
+        }
+        is_allowed
     }
 }
 
@@ -97,14 +96,13 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut rate = Memory::new(NonZeroU32::new(3).unwrap()).rate;
-        assert!(rate.has_room(5, at(0)), "a large job alone");
-        rate.count(at(0));
-        rate.count(at(10));
-        assert!(rate.has_room(1, at(20)));
-        assert!(!rate.has_room(2, at(20)));
-        assert!(rate.has_room(2, at(60)), "the first one is a minute ago");
-        assert!(!rate.has_room(4, at(60)));
-        assert!(rate.has_room(4, at(70)));
+        assert!(rate.take(5, at(0)), "a large job alone");
+        assert!(!rate.take(1, at(59)));
+        assert!(rate.take(2, at(60)), "the others are a minute ago");
+        assert!(!rate.take(2, at(70)));
+        assert!(rate.take(1, at(70)));
+        assert!(!rate.take(1, at(119)));
+        assert!(rate.take(2, at(120)));
     }
 
     #[test]

@@ -205,9 +205,10 @@ impl World {
             }
             Trouble::NodeGone => self.has_node = false,
             Trouble::RuleGone(index) => {
-                if let Some(name) = self.rules.keys().nth(*index).cloned() {
-                    self.rules.remove(&name);
-                }
+                // Without the head nobody knows who was evicted.
+                let others = self.rules.iter().filter(|(_, it)| it.metadata.annotations.is_none());
+                let name = others.map(|(name, _)| name.clone()).nth(*index);
+                name.and_then(|name| self.rules.remove(&name));
             }
         }
     }

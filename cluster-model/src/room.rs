@@ -45,7 +45,7 @@ pub use why_not::{VolumeProblem, WhyNot};
 use crate::predict::{STEPS_MAX, hold, work_max};
 use crate::view::{ClusterView, ObjectKey};
 use dra_allocator::{
-    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, DeviceId, Explanation, GatherError,
+    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, Explanation, GatherError,
     Limits, Outcome, allocate, explain,
 };
 use nodes::{Usage, WaitingPod};

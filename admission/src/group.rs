@@ -31,18 +31,6 @@ impl fmt::Display for Fabric {
 /// Hex digits in a group's label, enough to make collisions within a cluster improbable.
 const DIGITS: usize = 16;
 
-/// Labels and annotations that identify a job with several controllers: the Jobs of a
-/// `JobSet`, each StatefulSet of a `LeaderWorkerSet`, launcher and workers of an
-/// `MPIJob`, the `PodGroup` of scheduler-plugins and of Volcano. The controller of such a
-/// pod owns only a part of the job.
-const JOB_LABELS: [&str; 5] = [
-    job_label::JOB_SET,
-    job_label::LEADER_WORKER_GROUP,
-    job_label::TRAINING_JOB,
-    job_label::POD_GROUP,
-    job_label::VOLCANO_GROUP,
-];
-
 /// The group of a pod as a label value: equal for all pods of the job and for no others
 /// in the cluster. `None` if nothing identifies the pod's job.
 ///
@@ -69,7 +57,7 @@ pub(crate) fn controller(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 /// The group by the first label, or annotation, that marks the pods of a job.
 fn by_label(pod: &Pod, namespace: &str) -> Option<String> {
     let maps = [pod.metadata.labels.as_ref(), pod.metadata.annotations.as_ref()];
-    JOB_LABELS.iter().find_map(|label| {
+    job_label::JOBS.iter().find_map(|label| {
         let value = maps.iter().flatten().find_map(|map| map.get(*label))?;
         Some(hash(&[namespace, label, value]))
     })

@@ -104,6 +104,12 @@ pub mod job_label {
     pub const VOLCANO_GROUP: &str = "scheduling.k8s.io/group-name";
     /// The job of Kubeflow's operators (`training-operator/pkg/apis`, `mpi-operator`).
     pub const TRAINING_JOB: &str = "training.kubeflow.org/job-name";
+    /// Labels and annotations that identify a job with several controllers: the Jobs of a
+    /// `JobSet`, each StatefulSet of a `LeaderWorkerSet`, launcher and workers of an `MPIJob`, the
+    /// `PodGroup` of scheduler-plugins and of Volcano. The controller of such a pod owns only a part
+    /// of the job.
+    pub const JOBS: [&str; 5] =
+        [JOB_SET, LEADER_WORKER_GROUP, TRAINING_JOB, POD_GROUP, VOLCANO_GROUP];
 }
 
 /// The condition of a pod that waits for its group's fabric.

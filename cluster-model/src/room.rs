@@ -16,7 +16,7 @@ mod domain;
 mod eviction;
 mod extended;
 mod interner;
-mod moves;
+mod leaving;
 mod node_facts;
 mod nodes;
 mod places;
@@ -37,8 +37,8 @@ pub use extended::Extended;
 pub use interner::Interner;
 pub use node_facts::{Closed, NodeFacts, Tolerated};
 pub use nodes::{Nodes, PodKey};
-pub use places::Places;
-pub use preempt::Preemption;
+pub use places::{Placed, Places};
+pub use preempt::{Preemption, weight};
 pub use terms::{Labels, Term};
 pub use why_not::{VolumeProblem, WhyNot};
 
@@ -60,12 +60,14 @@ pub struct Room<'a> {
     budget: &'a Budget<'a>,
     /// The devices in use.
     state: AllocatedState,
-    /// Pods that were added here, with their nodes.
-    added: Vec<(Arc<str>, Arc<Ask>)>,
+    /// Pods that were added here.
+    added: Vec<Placed>,
     /// What these use, by node.
     used: HashMap<Arc<str>, Usage>,
     /// Pods that have left.
-    left: BTreeSet<ObjectKey>,
+    left: BTreeSet<PodKey>,
+    /// Claims that have given back their devices.
+    gone: BTreeSet<ClaimName>,
     /// Whether pods with a node count as using nothing.
     is_idle: bool,
 }
@@ -96,6 +98,7 @@ impl<'a> Room<'a> {
             added: Vec::new(),
             used: HashMap::new(),
             left: BTreeSet::new(),
+            gone: BTreeSet::new(),
             is_idle: false,
         };
         room.add_being_bound(counts);
@@ -117,7 +120,7 @@ impl<'a> Room<'a> {
             });
             if let Some(node) = node {
                 self.used.entry(Arc::clone(&node)).or_default().add(&pod.ask.requests, 1);
-                self.added.push((node, Arc::clone(&pod.ask)));
+                self.added.push(Placed { node, ask: Arc::clone(&pod.ask), devices: Vec::new() });
             }
         }
     }
@@ -128,11 +131,9 @@ impl<'a> Room<'a> {
         let mut waiting = self.nodes.waiting();
         let own =
             waiting.find(|(key, _)| *key.name == *pod.name && *key.namespace == *pod.namespace);
-        let of_own = |added: &(Arc<str>, Arc<Ask>)| {
-            own.is_some_and(|(_, own)| Arc::ptr_eq(&added.1, &own.ask))
-        };
+        let of_own = |added: &Placed| own.is_some_and(|(_, own)| Arc::ptr_eq(&added.ask, &own.ask));
         if let Some(index) = self.added.iter().position(of_own) {
-            let (node, ask) = self.added.swap_remove(index);
+            let Placed { node, ask, .. } = self.added.swap_remove(index);
             self.used.entry(node).or_default().add(&ask.requests, -1);
         }
         self
@@ -141,6 +142,16 @@ impl<'a> Room<'a> {
     /// The cluster.
     pub fn view(&self) -> &'a ClusterView {
         self.view
+    }
+
+    /// The nodes with their pods.
+    pub fn nodes(&self) -> &'a Nodes {
+        self.nodes
+    }
+
+    /// The work that claims may take.
+    pub fn budget(&self) -> &'a Budget<'a> {
+        self.budget
     }
 
     /// The devices that pods with a node will get, whose allocations the view does not have yet:
@@ -199,27 +210,6 @@ impl<'a> Room<'a> {
         Room { view, ..self.clone() }
     }
 
-    /// The same when these claims have given back their devices, and their pods have ended. A device
-    /// that claims share is free when all of them have left.
-    #[must_use]
-    pub fn without(&self, leaving: &[&ClaimName]) -> Self {
-        let mut room = self.clone();
-        let inventory = self.view.inventory();
-        for claim in leaving {
-            for device in inventory.held_by(claim) {
-                if inventory.holders(device).iter().all(|holder| leaving.contains(&holder)) {
-                    room.state.remove(device);
-                }
-            }
-            let key =
-                ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
-            let pod = self.view.claim(&key).and_then(|known| known.pod.as_ref());
-            let namespace = key.namespace;
-            room.left.extend(pod.map(|(name, _)| ObjectKey { namespace, name: name.clone() }));
-        }
-        room
-    }
-
     /// Why the allocator finds no devices for claims on a node, in detail.
     ///
     /// # Errors
@@ -228,11 +218,6 @@ impl<'a> Room<'a> {
         let limits = Limits::within(STEPS_MAX, self.budget);
         let (inventory, settings) = (self.view.inventory(), self.view.settings());
         explain(inventory, node, claims, &self.state, settings, limits)
-    }
-
-    fn has_left(&self, pod: &PodKey) -> bool {
-        !self.left.is_empty()
-            && self.left.iter().any(|it| *it.name == *pod.name && *it.namespace == *pod.namespace)
     }
 
     fn label(&self, node: &str, key: &str) -> Option<&'a str> {

@@ -131,6 +131,24 @@ impl AllocatedState {
         }
     }
 
+    /// Marks a device and its shares as in use as far as they are in another state.
+    pub fn put_back(&mut self, device: &DeviceId, from: &Self) {
+        let pool = device.pool_id();
+        let known = from.pool(&pool);
+        let (whole, shares) = (known.contains(&device.device), known.shares(&device.device));
+        if !whole && shares.is_none() {
+            return;
+        }
+        self.settle();
+        let held = Arc::make_mut(&mut self.base).entry(pool).or_default();
+        if whole {
+            held.devices.insert(device.device.clone());
+        }
+        if let Some(shares) = shares {
+            held.shares.insert(device.device.clone(), shares.clone());
+        }
+    }
+
     /// Releases a device and all its shares.
     pub fn remove(&mut self, device: &DeviceId) {
         self.settle();

@@ -4,7 +4,7 @@ use super::waiting::WaitingReason;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
 use cluster_model::predict::work_max;
-use cluster_model::room::{Ask, Nodes, Room};
+use cluster_model::room::{Ask, Nodes, Placed, Room};
 use cluster_model::view::ClusterView;
 use dra_allocator::Budget;
 use std::collections::{BTreeMap, HashMap};
@@ -51,6 +51,23 @@ impl<'a> ClusterCapacity<'a> {
         });
         let (fabrics, lowest) = (fabrics.collect(), nodes.lowest_priority());
         Self { view, budget, fabrics, lowest, has_anti_affinity: nodes.has_anti_affinity() }
+    }
+
+    /// One fabric of a room that is supposed.
+    pub(crate) fn of_fabric(room: &Room<'a>, name: &str) -> Self {
+        let (view, nodes, budget) = (room.view(), room.nodes(), room.budget());
+        let of_fabric = view.inventory().node_names().filter(|node| {
+            nodes.facts(node).is_some() && view.node_label(node, label::NODE_FABRIC) == Some(name)
+        });
+        let of_fabric = of_fabric.cloned().collect();
+        let fabric = FabricCapacity {
+            room: room.clone(),
+            budget,
+            nodes: of_fabric,
+            counted: HashMap::new(),
+        };
+        let fabrics = BTreeMap::from([(name.to_owned(), fabric)]);
+        Self { view, budget, fabrics, lowest: None, has_anti_affinity: nodes.has_anti_affinity() }
     }
 
     /// Gives the next group its share of work.
@@ -109,6 +126,11 @@ impl<'a> ClusterCapacity<'a> {
 impl FabricCapacity<'_> {
     fn emptied(&self) -> Self {
         Self { room: self.room.emptied(), counted: HashMap::new(), ..self.clone() }
+    }
+
+    /// The pods that were added to the cluster, in order.
+    pub(crate) fn placed(&self) -> &[Placed] {
+        self.room.placed()
     }
 
     /// The number of its nodes.

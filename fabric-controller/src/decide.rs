@@ -14,6 +14,7 @@ mod placing;
 mod quotas;
 mod settled;
 mod spots;
+pub mod supposed;
 
 use super::capacity::ClusterCapacity;
 use super::group::{Group, GroupKey, Member, later};
@@ -150,15 +151,7 @@ pub fn decide(
 ) -> Vec<Decision> {
     let mut order: Vec<_> = groups.iter().collect();
     order.sort_by_cached_key(|group| (group.rank(), group.key.clone()));
-    let mut choice = Placer {
-        cluster,
-        emptied: None,
-        rules,
-        now,
-        kept: BTreeSet::new(),
-        settling: BTreeMap::new(),
-        decisions: Vec::new(),
-    };
+    let mut choice = Placer::new(cluster, rules, now);
     // Reserve places for groups with a fabric before placing new ones.
     let (settled, open): (Vec<_>, Vec<_>) =
         order.into_iter().partition(|group| group.has_released());
@@ -184,7 +177,19 @@ struct Placer<'r, 'a> {
     decisions: Vec<Decision>,
 }
 
-impl Placer<'_, '_> {
+impl<'r, 'a> Placer<'r, 'a> {
+    fn new(cluster: ClusterCapacity<'a>, rules: &'r PlacementPolicy, now: Timestamp) -> Self {
+        Self {
+            cluster,
+            emptied: None,
+            rules,
+            now,
+            kept: BTreeSet::new(),
+            settling: BTreeMap::new(),
+            decisions: Vec::new(),
+        }
+    }
+
     fn push(&mut self, group: &Group, action: Action, warning: Option<Warning>) {
         self.decisions.push(Decision { group: group.key.clone(), action, warning });
     }

@@ -28,6 +28,7 @@ pub mod conflicts;
 mod controller;
 pub mod decide;
 mod foreign_levels;
+pub mod gang;
 pub mod group;
 pub mod group_pods;
 pub mod job_name;
@@ -49,5 +50,6 @@ pub mod waiting;
 
 pub use capacity::{ClusterCapacity, FabricCapacity};
 pub use decide::{Action, Decision, FullFabricPolicy, PlacementPolicy, decide};
+pub use gang::Gang;
 pub use group::{Group, Member, PodStage};
 pub use waiting::WaitingReason;

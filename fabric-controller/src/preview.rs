@@ -197,7 +197,7 @@ impl GroupPreview {
 }
 
 /// The groups of the cluster, with the sizes that their pods say: jobs are not read.
-fn known(pods: &GroupPods) -> Vec<Group> {
+pub fn known(pods: &GroupPods) -> Vec<Group> {
     let mut groups = pods.groups();
     for group in &mut groups {
         group.size = group.said_size();

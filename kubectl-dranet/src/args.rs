@@ -2,6 +2,7 @@
 
 mod bench;
 mod cluster;
+mod defrag;
 mod files;
 mod form;
 mod graph;
@@ -13,6 +14,7 @@ pub use bench::{Against, BenchArgs};
 pub use cluster::{
     CapacityArgs, DoctorArgs, FabricArgs, LintArgs, PoolsArgs, TopArgs, TrialArgs, VersionArgs,
 };
+pub use defrag::{DefragArgs, OwnerName, OwnerNameError};
 pub use files::{
     CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
 };
@@ -109,6 +111,21 @@ Examples:
   kubectl dranet simulate -f jobs.yaml --add-nodes p5.48xlarge=4
   kubectl dranet simulate -f jobs.yaml --snapshot cluster.gz -o json")]
     Simulate(SimulateArgs),
+    /// Find the fewest pods to move so that a waiting pod, its group, or more pods of a shape fit
+    #[command(
+        after_help = "Exit code: 3 if no plan is found, or if --apply stops early, otherwise 0.
+
+Without --apply it only reads. Only pods are moved that have the annotation `dranet.io/movable: \"true\"`, \
+or whose controller --movable-owner names, and that a controller creates again.
+
+kube-scheduler places the new pods: where one is on another node than planned, --apply stops.
+
+Examples:
+  kubectl dranet defrag pod/train-0 -n training
+  kubectl dranet defrag -f job.yaml --count 4 --movable-owner Deployment/web
+  kubectl dranet defrag pod/train-0 -n training --apply"
+    )]
+    Defrag(DefragArgs),
     /// Measure the bandwidth between two pods with aligned devices (`ib_write_bw` or an NCCL test),
     /// and compare it with the rates of their links
     #[command(after_help = "Exit code: 3 if the result is below --at-least, otherwise 0.
@@ -217,6 +234,7 @@ impl Command {
             Self::Verify(args) => is_list(args.output),
             Self::Capacity(args) => args.output == Form::Text,
             Self::Simulate(args) => args.output == Form::Text,
+            Self::Defrag(args) => args.output == Form::Text,
             Self::Bench(args) => args.output == Form::Text && !args.dry_run,
             Self::Lint(args) => args.output == Form::Text,
             Self::Doctor(args) => args.output == Form::Text,

@@ -12,7 +12,7 @@ mod withheld;
 use crate::Output;
 use crate::answer::{
     Barred, Evicted, Explain, ExplainAtStart, ExplainChange, ExplainFine, ExplainNodes,
-    ExplainRefused,
+    ExplainPreemption, ExplainRefused,
 };
 use crate::args::{ExplainArgs, Form};
 use crate::fabric_condition::why_waiting;
@@ -20,6 +20,7 @@ use crate::groups::CreatedPods;
 use crate::in_use::InUse;
 use crate::kinds::USE;
 use crate::predicted::{add_planned, pools_of};
+use crate::preemption::Preemptions;
 use crate::settings;
 use crate::source::ReadCluster;
 use crate::subject::{self, Subject};
@@ -52,6 +53,8 @@ pub(crate) struct Scene<'c> {
     pub(crate) view: &'c ClusterView,
     pub(crate) policy: &'c Policy,
     pub(crate) in_use: &'c InUse,
+    /// Pods by priority, and what preemptor knows.
+    pub(crate) preemptions: &'c Preemptions,
     /// The fabric that is chosen for the pod's group.
     pub(crate) fabric: Option<&'c str>,
     /// ResourceQuotas.
@@ -83,6 +86,8 @@ pub(crate) struct OnNodes {
     /// Sentences about NICs that nodes do not publish.
     withheld: Vec<String>,
     outcomes: Outcomes,
+    /// What preemptor does for it.
+    preemption: Option<ExplainPreemption>,
     /// Nodes on which it is bound and then evicted.
     evicted: Vec<Evicted>,
     changes: Vec<ExplainChange>,
@@ -97,10 +102,12 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let policy = settings::policy(&args.policy, &seen.kept);
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
+    let preemptions = Preemptions::new(&seen)?;
     let quotas = seen.quotas();
     let ReadCluster { view, notes, .. } = seen;
     let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
-    let scene = Scene { view: &view, policy, in_use, fabric: None, quotas };
+    let preemptions = &preemptions;
+    let scene = Scene { view: &view, policy, in_use, preemptions, fabric: None, quotas };
     let created = CreatedPods::new(&subjects, &view, policy);
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
@@ -303,7 +310,11 @@ fn on_nodes(
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
     let is_gated = scene.fabric.is_none() && gates.clone().any(|gate| gate.name == GATE_FABRIC);
     let mut waits: Vec<String> = gates.map(|it| gate(&it.name, why_waiting(pod))).collect();
-    let mut remarks = remarks::about(admitted, room.view());
+    let mut preemption = None;
+    if attempt.fits().is_empty() {
+        preemption = scene.preemptions.explain(admitted, room.view(), &scene.in_use.nodes);
+    }
+    let mut remarks = remarks::about(admitted, room.view(), preemption.is_some());
     for key in &known.allocated {
         let pools = pools_of(room.view(), key);
         let pools: Vec<_> = pools.iter().map(String::as_str).collect();
@@ -320,7 +331,7 @@ fn on_nodes(
             why => barred.entry(why.to_string()).or_default().push((*node).to_owned()),
         }
     }
-    let mut outcomes = Outcomes::new(room, attempt)?;
+    let mut outcomes = Outcomes::new(room, attempt, scene.preemptions)?;
     let evicted = attempt.each().filter_map(|(node, result)| {
         let Prediction::Fits(fit) = result else { return None };
         Some(Evicted::new(node, &room.eviction(node, ask, &fit.allocations)?))
@@ -365,6 +376,7 @@ fn on_nodes(
         down,
         withheld,
         outcomes,
+        preemption,
         evicted,
         changes,
         at_start: Vec::new(),
@@ -456,6 +468,9 @@ pub(crate) fn person(origin: &str, answer: &Answer) -> anyhow::Result<String> {
     for sentence in down.iter().chain(withheld) {
         writeln!(out, "{sentence}.")?;
     }
+    if let Some(preemption) = &nodes.preemption {
+        writeln!(out, "\n{preemption}.")?;
+    }
     if !nodes.changes.is_empty() {
         writeln!(out, "\nEach of these changes would let it run:")?;
         nodes.changes.iter().try_for_each(|change| writeln!(out, "  - {change}"))?;
@@ -515,6 +530,7 @@ pub(crate) fn program(origin: &str, answer: Answer) -> Explain {
         at_start: if_any(nodes.at_start),
         evicted: if_any(nodes.evicted),
         withheld: if_any(nodes.withheld),
+        preemption: nodes.preemption,
         changes: nodes.changes,
     }))
 }

@@ -21,6 +21,7 @@ pub(crate) const QUOTAS: Kind = kind("v1", "ResourceQuota", "resourcequotas");
 pub(crate) const LIMIT_RANGES: Kind = kind("v1", "LimitRange", "limitranges");
 pub(crate) const PRIORITY_CLASSES: Kind =
     kind("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses");
+pub(crate) const BUDGETS: Kind = kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets");
 pub(crate) const VOLUMES: Kind = kind("v1", "PersistentVolume", "persistentvolumes");
 pub(crate) const VOLUME_CLAIMS: Kind =
     kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims");

@@ -11,6 +11,7 @@ mod bench;
 mod capacity;
 pub mod colour;
 mod completion;
+mod defrag;
 mod device_names;
 mod diff;
 mod doctor;
@@ -38,6 +39,7 @@ mod plan;
 mod plan_json;
 mod pools;
 mod predicted;
+mod preemption;
 #[cfg(feature = "live")]
 mod progress;
 mod reply;
@@ -77,6 +79,7 @@ fn decided(command: &Command) -> anyhow::Result<Output> {
         Command::Verify(args) => verify::run(args),
         Command::Capacity(args) => capacity::run(args),
         Command::Simulate(args) => simulate::run(args),
+        Command::Defrag(args) => defrag::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lint(args) => lint::run(args),
         Command::Doctor(args) => doctor::run(args),

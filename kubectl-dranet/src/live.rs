@@ -243,12 +243,16 @@ impl Cluster {
             Verb::Create(object) => Request::post(kind.of(Some(namespace), "").path())
                 .header("Content-Type", "application/json")
                 .body(serde_json::to_vec(object)?)?,
+            Verb::Evict(eviction) => Request::post(format!("{path}/eviction"))
+                .header("Content-Type", "application/json")
+                .body(serde_json::to_vec(eviction)?)?,
             Verb::Get => Request::get(path).body(Vec::new())?,
             Verb::Delete => Request::delete(path).body(Vec::new())?,
         };
         let answer = self.until_signal(signals, self.client.request::<Value>(request))?;
         let what = match verb {
             Verb::Create(_) => "create",
+            Verb::Evict(_) => "evict",
             Verb::Get => "read",
             Verb::Delete => "delete",
         };

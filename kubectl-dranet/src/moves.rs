@@ -4,6 +4,7 @@ use crate::answer::ToMove;
 use cluster_model::room::{Ask, Room};
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::ClaimName;
+use preemptor::holders;
 
 /// The node on which the fewest claims would have to move, and these.
 pub(crate) fn fewest<'n>(
@@ -11,7 +12,7 @@ pub(crate) fn fewest<'n>(
     nodes: impl IntoIterator<Item = &'n str>,
     ask: &Ask,
 ) -> Option<ToMove> {
-    let (node, claims) = room.fewest_moves(ask, nodes)?;
+    let (node, claims) = holders::fewest(room, ask, nodes)?;
     let claims = claims.iter().map(|claim| named(room.view(), claim)).collect();
     Some(ToMove { node: node.to_owned(), claims })
 }

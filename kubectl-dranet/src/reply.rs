@@ -7,6 +7,8 @@ use serde_json::Value;
 #[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster is asked"))]
 pub(crate) enum Verb<'o> {
     Create(&'o Value),
+    /// An `Eviction` of a pod.
+    Evict(&'o Value),
     Get,
     /// Returns the object if it still exists.
     Delete,

@@ -12,6 +12,9 @@ pub(crate) const ADMISSION: &str = "admission";
 /// Name of the fabric controller's Deployment and of its container.
 pub(crate) const FABRIC_CONTROLLER: &str = "fabric-controller";
 
+/// Name of preemptor's Deployment.
+pub(crate) const PREEMPTOR: &str = "preemptor";
+
 /// Admission's policy: its own flags, overridden by those of the command line. Without
 /// its Deployment, the chart's defaults.
 pub(crate) fn policy(args: &PolicyArgs, objects: &[Value]) -> Policy {

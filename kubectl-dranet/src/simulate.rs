@@ -30,6 +30,7 @@ const WITH_MACHINES: &[&str] = &[
     "Node",
     "NodeTopology",
     "Pod",
+    "PodDisruptionBudget",
     "PriorityClass",
     "ResourceQuota",
     "ResourceSlice",
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     }
     let kinds = if args.added.is_empty() { subject::KINDS } else { WITH_MACHINES };
     let mut more = vec![PODS.all("nodes are assumed to run no pods")];
+    more.extend(args.preemption.then(source::disruption_budgets));
     more.extend(beside.namespaces(&source::namespaces(&subjects, Some("default"))));
     let mut seen =
         source::read_as_admission(&args.source, &args.admission, kinds, &more, &subjects)?;
@@ -74,7 +76,7 @@ pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<Output> {
     subject::fill(&mut subjects, &seen);
     let policy = settings::policy(&args.policy, &seen.kept);
     notes.extend(seen.notes.iter().cloned());
-    let mut cluster = Cluster::new(seen, policy, &args.added)?;
+    let mut cluster = Cluster::new(seen, policy, (&args.added, args.preemption))?;
     let scheduled = schedule(&mut cluster, &subjects)?;
     // A pod that is already bound is not pending.
     let denied = scheduled.kept.iter().any(|kept| !matches!(kept.answer, Answer::Fine(_)));

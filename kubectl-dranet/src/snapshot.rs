@@ -23,6 +23,7 @@ fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
         PODS.all("the snapshot has no pods"),
         QUOTAS.all("quotas are not checked"),
         LIMIT_RANGES.all("LimitRanges are not checked"),
+        source::disruption_budgets(),
     ]);
     queries.extend(source::named_by_pods());
     queries.extend(source::pod_groups());

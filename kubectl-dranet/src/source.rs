@@ -4,7 +4,7 @@ use crate::args::{AdmissionArgs, SourceArgs};
 use crate::in_use::InUse;
 use crate::installed_drivers;
 use crate::kinds::{
-    COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
+    BUDGETS, COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
     INSTALLATION, Kind, LIMIT_RANGES, NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS,
     Query, RUNTIME_CLASSES, STORAGE_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW, VOLUME_CLAIMS, VOLUMES,
 };
@@ -382,6 +382,11 @@ pub(crate) fn named_by_pods() -> [Query; 6] {
         PRIORITY_CLASSES.all("priorities of pods in files are unknown"),
         RUNTIME_CLASSES.all("overhead and node selectors of RuntimeClasses are unknown"),
     ]
+}
+
+/// What limits evictions.
+pub(crate) fn disruption_budgets() -> Query {
+    BUDGETS.all("PodDisruptionBudgets are assumed to allow every eviction")
 }
 
 /// NVIDIA's `ComputeDomain`s: whether the API server has them.

@@ -240,6 +240,7 @@ fn is_worth_an_event(why: &NoPreemption) -> bool {
         | NoPreemption::VictimsNotAllowed(_)
         | NoPreemption::DoesNotHelp
         | NoPreemption::ExtendedResource
+        | NoPreemption::InPodGroup
         | NoPreemption::Unknown(_) => true,
     }
 }

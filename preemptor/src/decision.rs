@@ -1,4 +1,4 @@
-//! Who gives way to whom.
+//! What is decided, and what from.
 
 use super::budgets::Budgets;
 use super::pods::Pods;
@@ -7,8 +7,7 @@ use cluster_model::room::Nodes;
 use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::{ClaimAllocation, DeviceId};
 use fabric_controller::Group;
-use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 
 /// What a decision is made from.
@@ -27,6 +26,20 @@ pub struct Cluster<'a> {
     /// Preemptions that have begun: what they place is taken, their victims have left, and nothing else
     /// is decided on their fabrics and nodes.
     pub begun: &'a [Preemption],
+}
+
+impl Cluster<'_> {
+    /// The UIDs of the pods that leave by preemptions that have begun.
+    pub(crate) fn leaving(&self) -> HashSet<&str> {
+        let victims = self.begun.iter().flat_map(|it| &it.victims);
+        victims.flat_map(|victim| &victim.pods).map(|victim| &*victim.pod.uid).collect()
+    }
+
+    /// The UIDs of the pods that preemptions place that have begun.
+    pub(crate) fn served(&self) -> HashSet<&str> {
+        let placements = self.begun.iter().flat_map(|it| &it.placements);
+        placements.map(|placement| &*placement.pod.uid).collect()
+    }
 }
 
 /// What the operator allows.
@@ -82,7 +95,7 @@ pub struct Preemption {
     pub placements: Vec<Placement>,
     /// Who leaves, in this order: the lowest priority first.
     pub victims: Vec<Victim>,
-    /// Devices of victims that the placements need, to be kept from other pods until they are bound.
+    /// The devices of the placements, free or in use now: kept from other pods until these are bound.
     pub kept: Vec<DeviceId>,
 }
 
@@ -158,6 +171,8 @@ pub enum NoPreemption {
     DoesNotHelp,
     /// kube-scheduler makes its claim for an extended resource only when it fits.
     ExtendedResource,
+    /// kube-scheduler places it with the other pods of its PodGroup.
+    InPodGroup,
     /// What it needs is not known, or takes too much work to compute: text for people.
     Unknown(String),
 }
@@ -174,6 +189,7 @@ impl NoPreemption {
             Self::VictimsNotAllowed(_) => "VictimsNotAllowed",
             Self::DoesNotHelp => "DoesNotHelp",
             Self::ExtendedResource => "ExtendedResource",
+            Self::InPodGroup => "InPodGroup",
             Self::Unknown(_) => "Unknown",
         }
     }
@@ -201,6 +217,10 @@ impl fmt::Display for NoPreemption {
             Self::DoesNotHelp => {
                 f.write_str("it would not fit either if every pod of lower priority left")
             }
+            Self::InPodGroup => f.write_str(
+                "kube-scheduler places it together with the other pods of its PodGroup, for which \
+                 preemptor evicts nobody",
+            ),
             Self::ExtendedResource => f.write_str(
                 "it asks for devices by an extended resource, for which kube-scheduler makes a claim \
                  only when the pod fits",
@@ -224,11 +244,4 @@ pub struct Decision {
     pub preemption: Option<Preemption>,
     /// The pods before it for which nobody leaves: highest priority first, then the oldest.
     pub refusals: Vec<Refusal>,
-}
-
-/// Decides on the pods that wait for devices: highest priority first, then the oldest. At most one
-/// preemption begins at a time.
-pub fn decide(cluster: Cluster<'_>, rules: &Rules, now: Timestamp) -> Decision {
-    let _ = (cluster, rules, now);
-    Decision::default()
 }

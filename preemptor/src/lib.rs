@@ -7,21 +7,31 @@
 //! `protocol` defines what is written, and in which order. Only `server` and `controller` do IO.
 
 pub mod budgets;
+mod chosen;
 #[cfg(feature = "server")]
 mod controller;
+pub mod decide;
 pub mod decision;
+pub mod defrag;
+mod groups;
+pub mod holders;
 #[cfg(feature = "server")]
 mod metrics;
 pub mod pods;
 #[cfg(feature = "server")]
 mod protocol;
+mod scene;
+mod search;
 #[cfg(feature = "server")]
 pub mod server;
+mod singles;
+mod units;
 
 pub use budgets::Budgets;
+pub use decide::{decide, decide_on};
 pub use decision::{
     Cluster, Decision, NoPreemption, PlacedClaim, Placement, PodId, Preemption, Refusal, Rules,
-    Selection, Victim, VictimPod, decide,
+    Selection, Victim, VictimPod,
 };
 pub use pods::Pods;
 #[cfg(feature = "server")]

@@ -314,10 +314,13 @@ fn every_metric_is_documented() {
 fn every_annotation_is_documented() {
     let page = "docs/reference/annotations.md";
     let text = read(page);
-    let (asking, rest) = text.split_once("\n## Set by the programs").unwrap();
+    let (asking, rest) = text.split_once("\n## Permissions").unwrap();
+    let (allowing, rest) = rest.split_once("\n## Set by the programs").unwrap();
     let (written, _) = rest.split_once("\n## Labels").unwrap();
     let by_programs = [Purpose::WrittenOnPods, Purpose::WrittenOnTemplates];
-    for (text, purposes) in [(asking, &[Purpose::Asks][..]), (written, &by_programs)] {
+    for (text, purposes) in
+        [(asking, &[Purpose::Asks][..]), (allowing, &[Purpose::Allows]), (written, &by_programs)]
+    {
         let there = purposes.iter().flat_map(|purpose| annotation::with_purpose(*purpose));
         assert_same(&first_cells(text), &there.map(str::to_owned).collect(), page);
     }

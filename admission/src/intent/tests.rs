@@ -243,7 +243,7 @@ fn only_annotations_of_pods_are_known_on_pods() {
         )
         .unwrap();
         let expected = match (annotation.purpose, annotation.key) {
-            (Purpose::WrittenOnPods, _) | (_, annotation::ALIGNED_NICS) => None,
+            (Purpose::Allows | Purpose::WrittenOnPods, _) | (_, annotation::ALIGNED_NICS) => None,
             (Purpose::Asks, _) => Some("has no effect without dranet.io/aligned-nics"),
             (Purpose::WrittenOnTemplates, _) => Some("is not known"),
         };

@@ -8,6 +8,8 @@ pub const DOMAIN: &str = "dranet.io/";
 pub enum Purpose {
     /// The user sets it on a pod to ask for something.
     Asks,
+    /// The user sets it on a pod to allow something.
+    Allows,
     /// A program writes it on a pod.
     WrittenOnPods,
     /// A program writes it on a template.
@@ -82,6 +84,10 @@ annotations! {
         /// The same rail for all pods of a job.
         RAIL = "dranet.io/rail";
     }
+    Allows {
+        /// `true` if the pod may be evicted to make room by moving it.
+        MOVABLE = "dranet.io/movable";
+    }
     WrittenOnPods {
         /// Written by the fabric controller on a gated pod: the fabric of its group.
         FABRIC_CHOSEN = "dranet.io/fabric-chosen";
@@ -111,7 +117,7 @@ pub fn asking() -> impl Iterator<Item = &'static str> {
 
 /// The keys of the annotations that pods have.
 pub fn on_pods() -> impl Iterator<Item = &'static str> {
-    asking().chain(with_purpose(Purpose::WrittenOnPods))
+    asking().chain(with_purpose(Purpose::Allows)).chain(with_purpose(Purpose::WrittenOnPods))
 }
 
 /// The keys of the annotations for this purpose.

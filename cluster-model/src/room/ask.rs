@@ -123,11 +123,18 @@ impl Ask {
     /// only where terms of other pods select by labels.
     #[must_use]
     pub fn without_labels(&self) -> Self {
-        if self.apart.is_empty() && self.near.is_empty() && self.spread.is_empty() {
-            Self { labels: Labels::default(), ..self.clone() }
-        } else {
-            self.clone()
-        }
+        let labels = if self.has_terms() { self.labels.clone() } else { Labels::default() };
+        Self { labels, ..self.clone() }
+    }
+
+    /// Whether other pods decide where it may be.
+    pub fn has_terms(&self) -> bool {
+        !self.apart.is_empty() || !self.near.is_empty() || !self.spread.is_empty()
+    }
+
+    /// The claims that it names; those that are created for it are not among them.
+    pub(super) fn named_claims(&self) -> impl Iterator<Item = &str> {
+        self.claims.iter().filter_map(ClaimSource::named)
     }
 
     /// Whether it needs devices.

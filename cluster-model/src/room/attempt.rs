@@ -245,10 +245,10 @@ impl<'r> Room<'r> {
         }
         let bound = self.nodes.get(node).into_iter().flat_map(NodeInfo::pods);
         let bound = bound.filter(|(key, _)| !self.is_idle && !self.has_left(key));
-        let added = self.added.iter().filter(|(on, _)| **on == *node);
+        let added = self.added.iter().filter(|added| *added.node == *node);
         let taken: Vec<_> = bound
             .flat_map(|(_, pod)| &*pod.ports)
-            .chain(added.flat_map(|(_, other)| &other.ports))
+            .chain(added.flat_map(|added| &added.ask.ports))
             .collect();
         let busy = ask.ports.iter().find(|own| taken.iter().any(|it| it.conflicts_with(own)));
         busy.map_or(Ok(1), |port| Err(WhyNot::PortInUse { number: port.number }))

@@ -163,6 +163,11 @@ impl ClaimSource {
         }
     }
 
+    /// The claim, if the pod names one.
+    pub(super) fn named(&self) -> Option<&str> {
+        self.claim.as_deref().filter(|_| self.template.is_none())
+    }
+
     /// The claim that the template will produce; templates are immutable.
     fn of_template<'v>(
         &self,

@@ -73,9 +73,9 @@ impl Room<'_> {
         let bound = self.nodes.pods().filter(|(_, key, _)| !self.has_left(key));
         let bound = bound.filter(|(_, key, pod)| is_meant(&key.namespace, &pod.labels));
         let added = self.added.iter();
-        let added = added.filter(|(_, other)| is_meant(&other.namespace, &other.labels));
+        let added = added.filter(|added| is_meant(&added.ask.namespace, &added.ask.labels));
         let nodes: BTreeSet<&str> =
-            bound.map(|(node, _, _)| node).chain(added.map(|(node, _)| &**node)).collect();
+            bound.map(|(node, _, _)| node).chain(added.map(|added| &*added.node)).collect();
         let inventory = self.view.inventory();
         let there = nodes
             .into_iter()
@@ -89,7 +89,10 @@ impl Room<'_> {
         let bound = self.nodes.apart().filter(|(_, key, _)| !self.is_idle && !self.has_left(key));
         let bound = bound.map(|(node, key, terms)| (node, &*key.namespace, terms));
         let added = self.added.iter();
-        let added = added.map(|(node, other)| (&**node, &*other.namespace, &*other.apart));
+        let added = added.map(|added| {
+            let ask = &added.ask;
+            (&*added.node, &*ask.namespace, &*ask.apart)
+        });
         let mut domains = KeptClear::default();
         for (node, namespace, terms) in bound.chain(added) {
             for term in terms

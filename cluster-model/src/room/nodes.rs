@@ -72,6 +72,12 @@ pub struct PodKey {
     pub name: Box<str>,
 }
 
+impl From<&PodKey> for ObjectKey {
+    fn from(PodKey { namespace, name }: &PodKey) -> Self {
+        Self { namespace: namespace.to_string(), name: name.to_string() }
+    }
+}
+
 /// A pod on a node.
 #[derive(Clone, Debug)]
 pub(super) struct BoundPod {
@@ -81,7 +87,7 @@ pub(super) struct BoundPod {
     pub(super) labels: Arc<Labels>,
     /// The ports of the node that it has.
     pub(super) ports: Box<[HostPort]>,
-    /// Names of the claims that were created for it, and what it asks for, if it needs devices.
+    /// Names of the claims that were created for it, and what it asks for, if it has claims.
     pub(super) devices: Option<Box<(Vec<String>, Arc<Ask>)>>,
 }
 
@@ -234,6 +240,11 @@ impl NodeInfo {
         self.pods.iter().map(|(key, bound)| (&**key, bound))
     }
 
+    /// A pod on the node.
+    pub(super) fn pod(&self, key: &PodKey) -> Option<&BoundPod> {
+        self.pods.get(key)
+    }
+
     /// What the pods use for which a condition holds.
     pub(super) fn usage_of(&self, holds: impl Fn(&PodKey, &BoundPod) -> bool) -> Usage {
         let mut usage = Usage::default();
@@ -281,8 +292,14 @@ impl PodIndex {
         }
         let node = self.texts.share(spec.node_name.as_deref()?);
         let has_claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
-        let devices =
-            has_claims.then(|| Box::new((made_claims(pod), self.asks.share(Ask::of_kind(pod)))));
+        let by_extended = pod.status.as_ref().and_then(|status| {
+            let made = status.extended_resource_claim_status.as_ref()?;
+            Some(made.resource_claim_name.clone())
+        });
+        let devices = (has_claims || by_extended.is_some()).then(|| {
+            let made = made_claims(pod).into_iter().chain(by_extended).collect();
+            Box::new((made, self.asks.share(Ask::of_kind(pod))))
+        });
         let mut share = |text: &str| self.texts.share(text);
         let labels = pod.metadata.labels.iter().flatten();
         let labels: Labels = labels.map(|(key, value)| (share(key), share(value))).collect();

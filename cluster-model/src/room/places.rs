@@ -22,6 +22,17 @@ pub struct Places<'n> {
     devices: Vec<Vec<ClaimAllocation>>,
 }
 
+/// A pod that was added to a room.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The node.
+    pub node: Arc<str>,
+    /// What it asks for.
+    pub ask: Arc<Ask>,
+    /// The devices that it got here.
+    pub devices: Vec<ClaimAllocation>,
+}
+
 impl Room<'_> {
     /// How many pods of a kind fit on these nodes at the same time.
     pub fn count<'n>(&self, ask: &Ask, nodes: impl IntoIterator<Item = &'n str>) -> usize {
@@ -83,12 +94,24 @@ impl Room<'_> {
             let here = places.count.min(left);
             left -= here;
             let node: Arc<str> = places.node.into();
-            let times = i64::try_from(here).unwrap_or(i64::MAX);
-            self.used.entry(Arc::clone(&node)).or_default().add(&ask.requests, times);
-            places.devices.iter().take(here).for_each(|devices| hold(&mut self.state, devices));
-            self.added.extend((0..here).map(|_| (Arc::clone(&node), Arc::clone(ask))));
+            let mut devices = places.devices.into_iter();
+            for _ in 0..here {
+                self.put(&node, ask, devices.next().unwrap_or_default());
+            }
         }
         count - left
+    }
+
+    /// Adds a pod to a node, with these devices.
+    pub fn put(&mut self, node: &Arc<str>, ask: &Arc<Ask>, devices: Vec<ClaimAllocation>) {
+        self.used.entry(Arc::clone(node)).or_default().add(&ask.requests, 1);
+        hold(&mut self.state, &devices);
+        self.added.push(Placed { node: Arc::clone(node), ask: Arc::clone(ask), devices });
+    }
+
+    /// The pods that were added, in order.
+    pub fn placed(&self) -> &[Placed] {
+        &self.added
     }
 
     /// Limits places by a term that selects the pods themselves: to the largest domain, where the

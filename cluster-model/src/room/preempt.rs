@@ -2,7 +2,7 @@
 //! besides devices is freed: kube-scheduler 1.37 evicts no pod for devices of claims.
 
 use super::nodes::NodeInfo;
-use super::{Ask, Nodes, Room};
+use super::{Ask, Nodes, PodKey, Room};
 use crate::view::ObjectKey;
 use std::cmp::Reverse;
 
@@ -15,8 +15,14 @@ pub struct Preemption<'n> {
     pub victims: Vec<ObjectKey>,
 }
 
-/// What is compared of the victims on nodes: the highest priority, the sum, the number, the node.
+/// What is compared of the victims on nodes: the highest priority, the weights together, the number,
+/// the node.
 type Harm<'n> = (i32, i64, usize, &'n str);
+
+/// What a victim of this priority weighs: never nothing, so that fewer victims weigh less.
+pub fn weight(priority: i32) -> i64 {
+    i64::from(priority) + i64::from(i32::MAX) + 1
+}
 
 impl Room<'_> {
     /// The node on which pods give way to this one with the least harm: the lowest of the highest
@@ -37,7 +43,7 @@ impl Room<'_> {
             let Some(victims) = self.victims(node, ask)? else { continue };
             let priorities = victims.iter().map(|(priority, _)| *priority);
             let Some(highest) = priorities.clone().max() else { continue };
-            let harm = (highest, priorities.map(i64::from).sum(), victims.len(), node);
+            let harm = (highest, priorities.map(weight).sum(), victims.len(), node);
             if best.as_ref().is_none_or(|(least, _)| harm < *least) {
                 let victims = victims.into_iter().map(|(_, key)| key).collect();
                 best = Some((harm, Preemption { node, victims }));
@@ -50,19 +56,19 @@ impl Room<'_> {
     /// can stay, the most important first (`SelectVictimsOnNode`). `None` if that is not enough.
     fn victims(&self, node: &str, ask: &Ask) -> Result<Option<Vec<(i32, ObjectKey)>>, String> {
         let Some(priority) = ask.preempting_priority() else { return Ok(None) };
-        let mut lower: Vec<(i32, ObjectKey)> = self.nodes.below(node, priority).collect();
-        lower.sort_by_key(|(priority, key)| (Reverse(*priority), key.clone()));
+        let mut lower: Vec<(i32, &PodKey)> = self.nodes.below(node, priority).collect();
+        lower.sort_by_key(|(priority, key)| (Reverse(*priority), *key));
         let mut room = self.clone();
-        room.left.extend(lower.iter().map(|(_, key)| key.clone()));
+        room.left.extend(lower.iter().map(|(_, key)| (*key).clone()));
         if room.why_not(node, ask)?.is_some() {
             return Ok(None);
         }
         let mut victims = Vec::new();
         for (priority, key) in lower {
-            room.left.remove(&key);
+            room.left.remove(key);
             if room.why_not(node, ask)?.is_some() {
                 room.left.insert(key.clone());
-                victims.push((priority, key));
+                victims.push((priority, key.into()));
             }
         }
         Ok(Some(victims))
@@ -71,12 +77,8 @@ impl Room<'_> {
 
 impl Nodes {
     /// The pods of a node of lower priority, with their priorities.
-    fn below(&self, node: &str, priority: i32) -> impl Iterator<Item = (i32, ObjectKey)> {
+    fn below(&self, node: &str, priority: i32) -> impl Iterator<Item = (i32, &PodKey)> {
         let pods = self.get(node).into_iter().flat_map(NodeInfo::pods);
-        pods.filter(move |(_, pod)| pod.is_below(priority)).map(|(key, pod)| {
-            let key =
-                ObjectKey { namespace: key.namespace.to_string(), name: key.name.to_string() };
-            (pod.priority, key)
-        })
+        pods.filter(move |(_, pod)| pod.is_below(priority)).map(|(key, pod)| (pod.priority, key))
     }
 }

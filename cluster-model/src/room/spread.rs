@@ -82,8 +82,9 @@ impl Room<'_> {
         let mut on_nodes: BTreeMap<&str, i64> = BTreeMap::new();
         let bound = self.nodes.pods().filter(|(_, key, _)| !self.is_idle && !self.has_left(key));
         let bound = bound.filter(|(_, key, pod)| counts(&key.namespace, &pod.labels));
-        let added = self.added.iter().filter(|(_, other)| counts(&other.namespace, &other.labels));
-        for node in bound.map(|(node, _, _)| node).chain(added.map(|(node, _)| &**node)) {
+        let added = self.added.iter();
+        let added = added.filter(|added| counts(&added.ask.namespace, &added.ask.labels));
+        for node in bound.map(|(node, _, _)| node).chain(added.map(|added| &*added.node)) {
             *on_nodes.entry(node).or_default() += 1;
         }
         let mut pods: BTreeMap<Box<str>, i64> = BTreeMap::new();

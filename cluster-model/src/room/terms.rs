@@ -67,6 +67,16 @@ impl Term {
         }
     }
 
+    /// The pods of its own namespace that a selector selects, all if it is empty; none without one.
+    pub fn of_namespace(selector: Option<&LabelSelector>) -> Self {
+        Self {
+            topology_key: String::new(),
+            namespaces: Vec::new(),
+            namespaces_by_label: None,
+            requirements: selector.map(requirements),
+        }
+    }
+
     /// The pods of its own namespace that a spread constraint counts, of a pod with these labels: values
     /// of `matchLabelKeys` must be equal.
     pub(super) fn of_spread(

@@ -262,6 +262,9 @@ pub(crate) struct ExplainNodes {
     /// NICs that nodes do not publish, and why: a sentence for each node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) withheld: Option<Vec<String>>,
+    /// What preemptor does for it, if pods of lower priority have what it needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) preemption: Option<ExplainPreemption>,
     /// Changes each of which alone would let it run.
     pub(crate) changes: Vec<ExplainChange>,
 }
@@ -283,6 +286,68 @@ pub(crate) struct Evicted {
     /// The same in words.
     #[serde(skip)]
     pub(crate) text: String,
+}
+
+/// What preemptor does for a pod.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExplainPreemption {
+    /// The nodes that it, or the pods of its group, get.
+    pub(crate) nodes: Vec<String>,
+    /// Who is evicted.
+    pub(crate) victims: Vec<PreemptionVictim>,
+    /// Why nobody is evicted although pods of lower priority have what it needs; otherwise null.
+    pub(crate) refused: Option<String>,
+    /// Whether preemptor is installed.
+    pub(crate) installed: bool,
+}
+
+/// Pods that are evicted together.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PreemptionVictim {
+    /// Their job, if they are the pods of one.
+    pub(crate) job: Option<String>,
+    /// Namespace and name of each pod.
+    pub(crate) pods: Vec<String>,
+    /// The highest of their priorities.
+    pub(crate) priority: i32,
+}
+
+/// `kubectl dranet defrag -o json`: one document for each pod or workload.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Defrag {
+    /// What is to fit.
+    pub(crate) pod: String,
+    /// How many of it.
+    pub(crate) count: usize,
+    /// The moves in order; null if no plan was found.
+    pub(crate) moves: Option<Vec<DefragMove>>,
+    /// The nodes on which it fits after the moves.
+    pub(crate) nodes: Vec<String>,
+    /// How many pods may be moved.
+    pub(crate) movable: usize,
+}
+
+/// A pod that is evicted so that its controller creates it again.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DefragMove {
+    /// Namespace and name.
+    pub(crate) pod: String,
+    /// Its controller, which creates it again.
+    pub(crate) owner: String,
+    /// The node that it leaves.
+    pub(crate) from: String,
+    /// The node with a place for the new pod.
+    pub(crate) to: String,
+    /// How many devices it has.
+    pub(crate) devices: usize,
 }
 
 /// What a pod can expect on some nodes.

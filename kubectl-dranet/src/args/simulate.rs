@@ -18,6 +18,9 @@ pub struct SimulateArgs {
     /// nothing in use. May be repeated
     #[arg(long = "add-nodes", value_name = "SHAPE=NUMBER")]
     pub added: Vec<AddedNodes>,
+    /// Let pods of lower priority give way to pods that wait for devices, as preemptor does
+    #[arg(long)]
+    pub preemption: bool,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,

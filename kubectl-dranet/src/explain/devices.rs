@@ -3,6 +3,7 @@
 use crate::answer::ExplainGroup;
 use crate::device_names;
 use crate::predicted::verdict;
+use crate::preemption::Preemptions;
 use crate::text::listed;
 use cluster_model::node_devices::published;
 use cluster_model::predict::Prediction;
@@ -27,7 +28,11 @@ pub(super) struct Outcomes {
 
 impl Outcomes {
     /// The results on the nodes that nothing else than devices excludes.
-    pub(super) fn new(room: &Room<'_>, attempt: &Attempt<'_, '_>) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        room: &Room<'_>,
+        attempt: &Attempt<'_, '_>,
+        preemptions: &Preemptions,
+    ) -> anyhow::Result<Self> {
         let mut found = Self::default();
         let mut groups: BTreeMap<(String, Vec<String>), ExplainGroup> = BTreeMap::new();
         for alike in attempt.alike() {
@@ -46,7 +51,7 @@ impl Outcomes {
                 // An ignored pool is the reason why its devices are missing below.
                 group.reasons = broken_pools(room.view(), first);
                 group.reasons.extend(reasons(&explained.requests));
-                group.in_use = holders(room.view(), first, &explained);
+                group.in_use = holders((room.view(), preemptions), first, &explained);
                 group.relaxations = explained.relaxations;
                 group.relaxations.retain(|it| !Extended::is_own(&it.claim));
             }
@@ -113,7 +118,11 @@ fn broken_pools(view: &ClusterView, node: &str) -> Vec<String> {
 }
 
 /// Who holds suitable devices: `mlx5_0 and GPU0 by pod train/train-0`.
-fn holders(view: &ClusterView, node: &str, explained: &Explanation) -> Vec<String> {
+fn holders(
+    (view, preemptions): (&ClusterView, &Preemptions),
+    node: &str,
+    explained: &Explanation,
+) -> Vec<String> {
     let mut all: Vec<(Option<String>, Vec<String>)> = Vec::new();
     for report in &explained.requests {
         let Some(Failure::InUse(devices)) = &report.failure else { continue };
@@ -122,7 +131,7 @@ fn holders(view: &ClusterView, node: &str, explained: &Explanation) -> Vec<Strin
             let device = published.find(|device| device.id() == id);
             let name = device.map(|device| device_names::short(view, node, device));
             let name = name.unwrap_or_else(|| id.device.to_string());
-            let holder = holder.as_ref().map(|claim| user(view, claim));
+            let holder = holder.as_ref().map(|claim| user(view, (node, preemptions), claim));
             match all.iter_mut().find(|(known, _)| *known == holder) {
                 Some((_, names)) if names.contains(&name) => {}
                 Some((_, names)) => names.push(name),
@@ -143,11 +152,17 @@ fn holders(view: &ClusterView, node: &str, explained: &Explanation) -> Vec<Strin
     texts
 }
 
-/// The pod that uses a claim, or else the claim.
-fn user(view: &ClusterView, claim: &ClaimName) -> String {
+/// The pod that uses a claim, with its priority if it has one, or else the claim.
+fn user(view: &ClusterView, (node, pods): (&str, &Preemptions), claim: &ClaimName) -> String {
     let key = ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
     match view.claim(&key).and_then(|known| known.pod.as_ref()) {
-        Some((pod, _)) => format!("pod {}/{pod}", key.namespace),
+        Some((pod, _)) => {
+            let user = ObjectKey { namespace: key.namespace, name: pod.clone() };
+            match pods.priority(node, &user) {
+                Some(priority) => format!("pod {user} of priority {priority}"),
+                None => format!("pod {user}"),
+            }
+        }
         None => format!("claim {key}"),
     }
 }

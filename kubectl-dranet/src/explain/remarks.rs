@@ -4,11 +4,13 @@ use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// The remarks about an admitted pod, each a sentence without its full stop.
-pub(super) fn about(pod: &Pod, view: &ClusterView) -> Vec<String> {
+/// The remarks about an admitted pod, each a sentence without its full stop. `is_said` if what its
+/// priority is good for is said elsewhere.
+pub(super) fn about(pod: &Pod, view: &ClusterView, is_said: bool) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
-    let all = [scheduler, not_looked_at(spec, view), preempts(spec), last_word(pod)];
+    let priority = if is_said { None } else { preempts(spec) };
+    let all = [scheduler, not_looked_at(spec, view), priority, last_word(pod)];
     all.into_iter().flatten().collect()
 }
 

@@ -9,6 +9,7 @@ use crate::groups::{CreatedPods, group_of};
 use crate::in_use::{InUse, leave};
 use crate::nodes::{fabric, machine};
 use crate::predicted::add_planned;
+use crate::preemption::Preemptions;
 use crate::source::ReadCluster;
 use crate::subject::Subject;
 use admission::admit::{Verdict, admit};
@@ -38,6 +39,9 @@ use std::time::Instant;
 pub(super) struct Cluster {
     pub(super) view: ClusterView,
     in_use: InUse,
+    preemptions: Preemptions,
+    /// Whether pods of lower priority give way for devices.
+    preempts: bool,
     groups: GroupPods,
     quotas: Vec<Value>,
     policy: Policy,
@@ -99,9 +103,10 @@ impl Cluster {
     pub(super) fn new(
         mut seen: ReadCluster,
         policy: Policy,
-        added: &[AddedNodes],
+        (added, preempts): (&[AddedNodes], bool),
     ) -> anyhow::Result<Self> {
         let mut in_use = seen.in_use()?;
+        let preemptions = Preemptions::new(&seen)?;
         let groups = seen.group_pods()?;
         let quotas = seen.quotas();
         let ReadCluster { mut view, kept, .. } = seen;
@@ -112,6 +117,8 @@ impl Cluster {
         Ok(Self {
             view,
             in_use,
+            preemptions,
+            preempts,
             groups,
             quotas,
             policy,
@@ -146,6 +153,9 @@ impl Cluster {
         if fits.is_empty() && refused.is_none() {
             (fits, evicts) = self.preempt(&asked.ask)?;
         }
+        if fits.is_empty() && refused.is_none() && self.preempts {
+            (fits, evicts) = self.preempt_for_devices(&asked.pod);
+        }
         if fits.is_empty() {
             let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
@@ -174,8 +184,8 @@ impl Cluster {
     }
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
-        let Self { view, policy, in_use, quotas, .. } = self;
-        Scene { view, policy, in_use, fabric, quotas }
+        let Self { view, policy, in_use, preemptions, quotas, .. } = self;
+        Scene { view, policy, in_use, preemptions, fabric, quotas }
     }
 
     /// Returns the pod as admitted, or the answer if nodes need not be examined.
@@ -254,10 +264,26 @@ impl Cluster {
         let Some((node, victims)) = found.map(|it| (it.node.to_owned(), it.victims)) else {
             return Ok((Vec::new(), Vec::new()));
         };
+        Ok((vec![node], self.evict(victims)))
+    }
+
+    /// The same for devices, by preemptor.
+    fn preempt_for_devices(&mut self, pod: &Pod) -> (Vec<String>, Vec<String>) {
+        let found = self.preemptions.decide(pod, &self.view, &self.in_use.nodes);
+        let Some(Ok(found)) = found else { return Default::default() };
+        let pods = found.victims.into_iter().flat_map(|victim| victim.pods);
+        let victims = pods.map(|victim| victim.pod.key).collect();
+        let nodes = found.placements.into_iter().map(|placement| placement.node).collect();
+        (nodes, self.evict(victims))
+    }
+
+    /// Lets pods leave; returns their names.
+    fn evict(&mut self, victims: Vec<ObjectKey>) -> Vec<String> {
         for key in &victims {
             leave(&mut self.view, &mut self.in_use.nodes, key);
+            self.preemptions.pods.delete(key);
         }
-        Ok((vec![node], victims.iter().map(ToString::to_string).collect()))
+        victims.iter().map(ToString::to_string).collect()
     }
 
     /// The highest-ranked node, the first by name if several are equal, with what the pod gets
@@ -339,6 +365,7 @@ impl Cluster {
         }
         pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
         self.in_use.nodes.apply_pod(&pod);
+        self.preemptions.pods.apply(&pod);
         self.view.apply(pod)?;
         self.ranker.settle(&self.view, self.start.0);
         let results = allocations.iter().flat_map(|allocation| &allocation.results);

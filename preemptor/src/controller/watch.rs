@@ -38,9 +38,9 @@ impl Watched {
         Objects { pods: pods.to_read(), nodes, groups, budgets: budgets.clone() }
     }
 
-    /// The nodes, which can be changed.
+    /// The nodes as they are now.
     pub(super) fn nodes(&self) -> Nodes {
-        self.lock().nodes.clone()
+        self.lock().nodes.to_read()
     }
 
     /// Every lock is held for one change or one copy.

@@ -1,6 +1,7 @@
 //! A preemption that has begun, as the API has it.
 
 use crate::{PlacedClaim, Placement, PodId, Preemption, Victim, VictimPod};
+use cluster_model::room::PodKey;
 use cluster_model::view::ObjectKey;
 use dra_allocator::{ClaimAllocation, DeviceId, DeviceResult};
 use k8s_openapi::jiff::Timestamp;
@@ -61,6 +62,11 @@ impl RecordedPod {
     /// Its namespace and name.
     pub(crate) fn key(&self) -> ObjectKey {
         ObjectKey { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    /// The same in the form of the room.
+    pub(crate) fn pod_key(&self) -> PodKey {
+        PodKey { namespace: self.namespace.as_str().into(), name: self.name.as_str().into() }
     }
 
     fn id(&self) -> PodId {

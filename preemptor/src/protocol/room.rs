@@ -53,12 +53,13 @@ fn claims_of_pods(
 ) -> Result<(bool, Vec<Vec<PlacedClaim>>), String> {
     let kept: BTreeSet<&DeviceId> = begun.rules.values().collect();
     let view = opened(begun, view, &kept)?;
-    let mut left = (*nodes).clone();
-    begun.record.victims.iter().for_each(|victim| left.delete_pod(&victim.key()));
     let own = own_claims(&view, pods)?;
     let leaving = leaving(begun, &view, &kept, &own)?;
     let leaving: Vec<&ClaimName> = leaving.iter().collect();
-    let mut room = Room::new(&view, &left, budget).without(&leaving);
+    let mut room = Room::new(&view, nodes, budget).without(&leaving);
+    for victim in &begun.record.victims {
+        room.let_leave(&victim.node, &victim.pod_key());
+    }
     let mut claims = Vec::new();
     for (pod, object) in begun.record.pods.iter().zip(*pods) {
         let object = object.as_ref().filter(|object| !has_devices(object, &view));

@@ -1,0 +1,134 @@
+//! What preemptor would do for a pod, and who has which priority.
+
+use crate::answer::{ExplainPreemption, PreemptionVictim};
+use crate::settings::PREEMPTOR;
+use crate::source::ReadCluster;
+use crate::text::{counted, listed};
+use cluster_model::room::{Nodes, PodKey};
+use cluster_model::view::{ClusterView, ObjectKey};
+use fabric_controller::group::{Group, Member};
+use fabric_controller::preview;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use preemptor::{Budgets, Cluster, NoPreemption, Pods, Preemption, Rules, Victim, decide_on};
+use serde::Deserialize as _;
+use std::fmt;
+
+/// What is known of pods besides their room.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Preemptions {
+    pub(crate) pods: Pods,
+    budgets: Budgets,
+    groups: Vec<Group>,
+    /// Whether preemptor is installed.
+    is_installed: bool,
+}
+
+impl Preemptions {
+    pub(crate) fn new(seen: &ReadCluster) -> anyhow::Result<Self> {
+        let mut all = Self { groups: preview::known(&seen.group_pods()?), ..Self::default() };
+        seen.pods(None)?.iter().for_each(|pod| all.pods.apply(pod));
+        for budget in seen.of_kind("PodDisruptionBudget") {
+            all.budgets.apply(PodDisruptionBudget::deserialize(budget)?);
+        }
+        let mut deployments = seen.of_kind("Deployment");
+        all.is_installed = deployments.any(|it| it["metadata"]["name"] == PREEMPTOR);
+        Ok(all)
+    }
+
+    /// What decisions are made from.
+    pub(crate) fn cluster<'a>(&'a self, view: &'a ClusterView, nodes: &'a Nodes) -> Cluster<'a> {
+        let Self { pods, budgets, groups, .. } = self;
+        Cluster { view, nodes, pods, groups, budgets, begun: &[] }
+    }
+
+    /// The group of a pod that waits for a fabric.
+    pub(crate) fn waiting_group(&self, pod: &Pod) -> Option<&Group> {
+        let (key, member) = Member::new(pod)?;
+        let group = self.groups.iter().find(|group| group.key == key)?;
+        group.gated().any(|gated| gated.uid == member.uid).then_some(group)
+    }
+
+    /// The preemption for a pod, if there can be one.
+    pub(crate) fn decide(
+        &self,
+        pod: &Pod,
+        view: &ClusterView,
+        nodes: &Nodes,
+    ) -> Option<Result<Preemption, NoPreemption>> {
+        let mut known = self.clone();
+        known.pods.apply(pod);
+        let key = ObjectKey::new(&pod.metadata);
+        decide_on(&key, known.cluster(view, nodes), &Rules::default(), Timestamp::now())
+    }
+
+    /// The same for people; `None` if nobody is evicted, and no budget is the reason.
+    pub(crate) fn explain(
+        &self,
+        pod: &Pod,
+        view: &ClusterView,
+        nodes: &Nodes,
+    ) -> Option<ExplainPreemption> {
+        let installed = self.is_installed;
+        let (nodes, victims, refused) = match self.decide(pod, view, nodes)? {
+            Ok(Preemption { placements, victims, .. }) => {
+                let nodes = placements.into_iter().map(|placement| placement.node).collect();
+                (nodes, victims.into_iter().map(PreemptionVictim::from).collect(), None)
+            }
+            Err(why @ (NoPreemption::BudgetForbids(_) | NoPreemption::InPodGroup)) => {
+                (Vec::new(), Vec::new(), Some(why.to_string()))
+            }
+            Err(_) => return None,
+        };
+        Some(ExplainPreemption { nodes, victims, refused, installed })
+    }
+
+    /// The priority of a pod on a node, if it is not 0.
+    pub(crate) fn priority(&self, node: &str, pod: &ObjectKey) -> Option<i32> {
+        let key =
+            PodKey { namespace: pod.namespace.as_str().into(), name: pod.name.as_str().into() };
+        let priority = self.pods.on_node(node, &key)?.priority;
+        (priority != 0).then_some(priority)
+    }
+}
+
+impl From<Victim> for PreemptionVictim {
+    fn from(Victim { job, pods }: Victim) -> Self {
+        let priority = pods.iter().map(|pod| pod.priority).max().unwrap_or_default();
+        let pods = pods.into_iter().map(|pod| pod.pod.key.to_string()).collect();
+        Self { job, pods, priority }
+    }
+}
+
+impl fmt::Display for PreemptionVictim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { job, pods, priority } = self;
+        match job {
+            Some(job) => write!(f, "{job} ({}", counted(pods.len(), "pod"))?,
+            None => write!(f, "pod {} (", pods.join(", "))?,
+        }
+        let separator = if job.is_some() { ", " } else { "" };
+        write!(f, "{separator}priority {priority})")
+    }
+}
+
+impl fmt::Display for ExplainPreemption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { nodes, victims, refused, installed } = self;
+        if let Some(why) = refused {
+            return write!(f, "Preemptor evicts nobody for it: {why}");
+        }
+        let who: Vec<String> = victims.iter().map(ToString::to_string).collect();
+        let (who, nodes) = (listed(&who), listed(nodes));
+        if *installed {
+            write!(f, "Preemptor evicts {who} for it, and then it runs on {nodes}")
+        } else {
+            write!(
+                f,
+                "With preemptor (`preemption.enabled` of the chart), {who} would be evicted for it, and \
+                 it would run on {nodes}"
+            )
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Groups of fabric-controller: all pods of a job get room on one fabric, or nobody leaves.
+
+use super::chosen::{placement, preemption};
+use super::decision::{NoPreemption, Preemption};
+use super::scene::Scene;
+use super::search::{Found, TRIES, Trial};
+use super::units::Harm;
+use cluster_model::names::label;
+use cluster_model::room::Room;
+use cluster_model::view::ObjectKey;
+use fabric_controller::Group;
+use fabric_controller::decide::supposed::places;
+use std::collections::BTreeSet;
+
+/// Whether a group fits on a fabric.
+struct FabricTrial<'t, 'a> {
+    scene: &'t Scene<'a>,
+    room: Room<'a>,
+    group: &'t Group,
+    fabric: &'t str,
+}
+
+impl Trial for FabricTrial<'_, '_> {
+    fn set(&mut self, unit: usize, leaves: bool) {
+        self.scene.units.set(&mut self.room, unit, leaves);
+    }
+
+    fn suffices(&mut self) -> bool {
+        places(self.group, self.scene.cluster.groups, (&self.room, self.fabric)).is_some()
+    }
+}
+
+/// The priority with which a group takes devices from others: the lowest of its pods that wait. `None` if
+/// one of them takes none.
+pub(crate) fn priority(group: &Group) -> Option<i32> {
+    let priorities = group.gated().map(|member| member.ask.preempting_priority());
+    priorities.collect::<Option<Vec<_>>>()?.into_iter().min()
+}
+
+/// The preemption for the gated pods of a group that fits on no fabric of this room.
+pub(crate) fn decide<'a>(
+    scene: &Scene<'a>,
+    room: &Room<'a>,
+    group: &Group,
+) -> Result<Preemption, NoPreemption> {
+    let priority = priority(group).ok_or(NoPreemption::NeverPreempts)?;
+    let lower = scene.lower(priority);
+    let view = scene.cluster.view;
+    let home = group.fabric(|node| view.node_label(node, label::NODE_FABRIC).map(str::to_owned));
+    let mut best: Option<(&str, Found<Harm>)> = None;
+    let fabrics = scene.fabrics();
+    let open = || fabrics.iter().filter(|(name, _)| home.as_deref().is_none_or(|it| it == **name));
+    for (fabric, nodes) in open() {
+        let here = scene.units.on(nodes.iter().copied());
+        let here: BTreeSet<usize> = here.intersection(&lower.free).copied().collect();
+        let mut trial = FabricTrial { scene, room: room.clone(), group, fabric };
+        let known = best.as_ref().map(|(_, (harm, _))| harm.clone());
+        if let Some(found) = least(scene, &mut trial, &here)
+            && known.is_none_or(|harm| found.0 < harm)
+        {
+            best = Some((fabric, found));
+        }
+    }
+    let Some((fabric, (_, victims))) = best else {
+        return Err(scene.refusal(&lower, |units| {
+            open().any(|(fabric, _)| fits_without(scene, room, units, (group, fabric)))
+        }));
+    };
+    let mut room = room.clone();
+    victims.iter().for_each(|unit| scene.units.set(&mut room, *unit, true));
+    let placed = places(group, scene.cluster.groups, (&room, fabric));
+    let placed = placed.ok_or(NoPreemption::DoesNotHelp)?.into_iter().map(|place| {
+        let key = ObjectKey { namespace: group.key.namespace.clone(), name: place.pod };
+        let pod = scene.cluster.pods.waiting_pod(&key)?;
+        placement(view, (key, pod), (&place.node, place.domains), place.devices)
+    });
+    let placed = placed.collect::<Option<Vec<_>>>().ok_or(NoPreemption::ExtendedResource)?;
+    Ok(preemption(&scene.units, &victims, (priority, Some(fabric)), placed))
+}
+
+/// The least harmful set of these units.
+fn least(
+    scene: &Scene<'_>,
+    trial: &mut FabricTrial<'_, '_>,
+    units: &BTreeSet<usize>,
+) -> Option<Found<Harm>> {
+    let order = scene.reprieve_order(units);
+    order.iter().for_each(|unit| trial.set(*unit, true));
+    if !trial.suffices() {
+        return None;
+    }
+    let first = scene.first(&order, trial);
+    let known = first.as_ref().map(|(harm, _)| harm.clone());
+    let mut tries = TRIES;
+    scene.better(&order, trial, known, &mut tries).or(first)
+}
+
+fn fits_without<'a>(
+    scene: &Scene<'a>,
+    room: &Room<'a>,
+    units: &BTreeSet<usize>,
+    (group, fabric): (&Group, &str),
+) -> bool {
+    let mut room = room.clone();
+    units.iter().for_each(|unit| scene.units.set(&mut room, *unit, true));
+    places(group, scene.cluster.groups, (&room, fabric)).is_some()
+}

@@ -1,0 +1,173 @@
+//! A round of decisions: the cluster, its room, and who may leave.
+
+use super::decision::{Cluster, NoPreemption, Rules};
+use super::search::{Found, Improvement, Trial, reprieve};
+use super::units::{Harm, Units};
+use cluster_model::names::label;
+use cluster_model::room::Room;
+use cluster_model::view::ObjectKey;
+use dra_allocator::Budget;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+/// What all decisions of a round share.
+pub(crate) struct Scene<'a> {
+    pub(crate) cluster: Cluster<'a>,
+    pub(crate) rules: &'a Rules,
+    pub(crate) units: Units<'a>,
+    /// The nodes on which nothing is decided: those of preemptions that have begun, and their fabrics.
+    busy: HashSet<&'a str>,
+}
+
+/// The units that a pod of a priority could displace.
+pub(crate) struct Lower {
+    /// Those that may leave.
+    pub(crate) free: BTreeSet<usize>,
+    /// Those that may not because of a PodDisruptionBudget.
+    budgeted: BTreeSet<usize>,
+    /// Those that may not because of the rules.
+    forbidden: BTreeSet<usize>,
+}
+
+impl<'a> Scene<'a> {
+    pub(crate) fn new(cluster: Cluster<'a>, rules: &'a Rules, units: Units<'a>) -> Self {
+        let placements = cluster.begun.iter().flat_map(|it| &it.placements);
+        let nodes: HashSet<&str> = placements.map(|placement| &*placement.node).collect();
+        let fabric = |node: &str| cluster.view.node_label(node, label::NODE_FABRIC);
+        let fabrics: HashSet<&str> = nodes.iter().filter_map(|node| fabric(node)).collect();
+        let all = cluster.view.present_nodes();
+        let busy = all.filter(|node| {
+            nodes.contains(node) || fabric(node).is_some_and(|fabric| fabrics.contains(fabric))
+        });
+        Self { cluster, rules, units, busy: busy.collect() }
+    }
+
+    /// The nodes on which a preemption may begin.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'a str> {
+        self.cluster.view.present_nodes().filter(|node| !self.busy.contains(node))
+    }
+
+    /// The nodes of each fabric, where nothing has begun.
+    pub(crate) fn fabrics(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
+        let mut fabrics: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for node in self.nodes() {
+            if let Some(fabric) = self.cluster.view.node_label(node, label::NODE_FABRIC) {
+                fabrics.entry(fabric).or_default().push(node);
+            }
+        }
+        fabrics
+    }
+
+    /// The room after pods have left that leave already, and with the pods that preemptions place which
+    /// have begun.
+    pub(crate) fn room(&self, budget: &'a Budget<'a>) -> Room<'a> {
+        let Cluster { view, nodes, pods, begun, .. } = self.cluster;
+        let mut room = Room::new(view, nodes, budget);
+        let in_flight = room.in_flight();
+        room = room.holding(&in_flight);
+        let leaving = self.cluster.leaving();
+        for (node, key, pod) in pods.bound() {
+            if pod.is_leaving || leaving.contains(&*pod.uid) {
+                room.let_leave(node, key);
+            }
+        }
+        for placement in begun.iter().flat_map(|it| &it.placements) {
+            let Some(pod) = pods.waiting_pod(&placement.pod.key) else { continue };
+            let claims = placement.claims.iter();
+            let open = claims.filter(|placed| {
+                view.claim(&placed.claim).is_some_and(|claim| !claim.is_allocated)
+            });
+            let devices: Vec<_> = open.map(|placed| placed.allocation.clone()).collect();
+            // Otherwise the room counts it as being bound.
+            if !devices.is_empty() || placement.claims.is_empty() {
+                room.put(&Arc::from(&*placement.node), &pod.kind, devices);
+            }
+        }
+        room
+    }
+
+    /// The units below a priority.
+    pub(crate) fn lower(&self, priority: i32) -> Lower {
+        let mut lower =
+            Lower { free: BTreeSet::new(), budgeted: BTreeSet::new(), forbidden: BTreeSet::new() };
+        for (index, unit) in self.units.all().filter(|(_, unit)| unit.highest < priority) {
+            let is_violated = || self.units.violated(&[index]).iter().any(Option::is_some);
+            let of_kind = if !unit.is_allowed {
+                &mut lower.forbidden
+            } else if !self.rules.may_violate_budgets && is_violated() {
+                &mut lower.budgeted
+            } else {
+                &mut lower.free
+            };
+            of_kind.insert(index);
+        }
+        lower
+    }
+
+    /// Why nobody leaves, if it does not suffice that all leave that may. `suffices` says whether it
+    /// does that these leave.
+    pub(crate) fn refusal(
+        &self,
+        lower: &Lower,
+        mut suffices: impl FnMut(&BTreeSet<usize>) -> bool,
+    ) -> NoPreemption {
+        let Lower { free, budgeted, forbidden } = lower;
+        if free.is_empty() && budgeted.is_empty() && forbidden.is_empty() {
+            return NoPreemption::NobodyIsLower;
+        }
+        let with_budgets: BTreeSet<usize> = free.union(budgeted).copied().collect();
+        let all: BTreeSet<usize> = with_budgets.union(forbidden).copied().collect();
+        if !budgeted.is_empty() && suffices(&with_budgets) {
+            let violated = budgeted.iter().flat_map(|unit| self.units.violated(&[*unit]));
+            let violated: BTreeSet<ObjectKey> = violated.flatten().collect();
+            NoPreemption::BudgetForbids(violated.into_iter().collect())
+        } else if all.len() > free.len() && suffices(&all) {
+            let pods = forbidden.iter().flat_map(|unit| &self.units.get(*unit).pods);
+            NoPreemption::VictimsNotAllowed(pods.map(|leaver| leaver.key.into()).collect())
+        } else {
+            NoPreemption::DoesNotHelp
+        }
+    }
+
+    /// The harm of a set of units; `None` if the rules do not allow it.
+    pub(crate) fn allowed_harm(&self, units: &[usize]) -> Option<Harm> {
+        let is_allowed = self.rules.may_violate_budgets
+            || self.units.violated(units).iter().all(Option::is_none);
+        is_allowed.then(|| self.units.harm(units))
+    }
+
+    /// The order in which units are let stay: those first whose eviction violates a budget, then the
+    /// most important.
+    pub(crate) fn reprieve_order(&self, units: &BTreeSet<usize>) -> Vec<usize> {
+        let all: Vec<usize> = units.iter().copied().collect();
+        let (violating, others): (Vec<_>, Vec<_>) = if self.rules.may_violate_budgets {
+            let is_violated =
+                |unit: &usize| self.units.violated(&[*unit]).iter().any(Option::is_some);
+            all.into_iter().partition(is_violated)
+        } else {
+            (Vec::new(), all)
+        };
+        violating.into_iter().chain(others).collect()
+    }
+
+    /// The set that kube-scheduler's order leads to; `None` if it is not allowed. All of `order` leave
+    /// before and after.
+    pub(crate) fn first(&self, order: &[usize], trial: &mut impl Trial) -> Option<Found<Harm>> {
+        let mut victims = reprieve(order, trial);
+        victims.sort_unstable();
+        order.iter().for_each(|unit| trial.set(*unit, true));
+        Some((self.allowed_harm(&victims)?, victims))
+    }
+
+    /// A set that is less harmful than `best`, if one is found within these tries.
+    pub(crate) fn better(
+        &self,
+        order: &[usize],
+        trial: &mut impl Trial,
+        best: Option<Harm>,
+        tries: &mut usize,
+    ) -> Option<Found<Harm>> {
+        let harm = |units: &[usize]| self.allowed_harm(units);
+        Improvement { order, trial, harm, best, tries }.search()
+    }
+}

@@ -43,6 +43,8 @@ pub mod label {
     /// On a pod, and on the `PodGroup` created for it: the group of pods that must be on one
     /// fabric.
     pub const FABRIC_GROUP: &str = "dranet.io/fabric-group";
+    /// On a DeviceTaintRule of preemptor: the UID of the first pod that the device is kept for.
+    pub const PREEMPTION: &str = "dranet.io/preemption";
     /// On a claim that admission wrote, and on its template: the name of the template.
     pub const TEMPLATE: &str = "dranet.io/template";
     /// On a node: the fabric of its NICs.
@@ -125,6 +127,8 @@ pub mod object {
     pub const LEASE: &str = "admission";
     /// The Lease of the fabric controller's leader.
     pub const FABRIC_LEASE: &str = "fabric-controller";
+    /// The Lease of the leader of preemptor.
+    pub const PREEMPTOR_LEASE: &str = "preemptor";
     /// The Secret with its certificates.
     pub const CERTIFICATES: &str = "admission-certificates";
     /// The ConfigMap with the remembered machines.
@@ -163,6 +167,9 @@ pub mod alternative {
 
 /// The taint of NICs with the role `management`, which pods must not have.
 pub const MANAGEMENT_TAINT: &str = "dranet.io/management";
+
+/// The taint of devices that preemptor keeps for pods of higher priority.
+pub const TAINT_KEPT: &str = "dranet.io/kept-for";
 
 /// The driver of CPUs (kubernetes-sigs/dra-driver-cpu).
 pub mod cpu {

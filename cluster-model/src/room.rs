@@ -45,7 +45,7 @@ pub use why_not::{VolumeProblem, WhyNot};
 use crate::predict::{STEPS_MAX, hold, work_max};
 use crate::view::{ClusterView, ObjectKey};
 use dra_allocator::{
-    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, DeviceId, Explanation, GatherError,
+    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, Explanation, GatherError,
     Limits, Outcome, allocate, explain,
 };
 use nodes::{Usage, WaitingPod};
@@ -116,25 +116,13 @@ impl<'a> Room<'a> {
                 let (user, _) = known.pod.as_ref()?;
                 let device = self.view.held_by(&claim).next();
                 let device = device.filter(|_| **user == *key.name)?;
-                self.node_of(device)
+                self.view.node_of(device)
             });
             if let Some(node) = node {
                 self.used.entry(Arc::clone(&node)).or_default().add(&pod.ask.requests, 1);
                 self.added.push(Placed { node, ask: Arc::clone(&pod.ask), devices: Vec::new() });
             }
         }
-    }
-
-    /// The node of a device: mostly its pool is named like it.
-    fn node_of(&self, device: &DeviceId) -> Option<Arc<str>> {
-        let inventory = self.view.inventory();
-        if inventory.node(&device.pool).is_some() {
-            return Some(Arc::clone(&device.pool));
-        }
-        let mut slices = inventory.slices();
-        let slice =
-            slices.find(|it| it.pool.driver == device.driver && it.pool.pool == device.pool);
-        slice?.node_name().cloned()
     }
 
     /// The same without a pod that is being bound: it does not take room from itself.

@@ -414,6 +414,17 @@ impl ClusterView {
     pub fn held_by(&self, claim: &ObjectKey) -> impl Iterator<Item = &DeviceId> + use<'_> {
         self.inventory.held_by(&claim.into())
     }
+
+    /// The node of a device: mostly its pool is named like it.
+    pub fn node_of(&self, device: &DeviceId) -> Option<Arc<str>> {
+        if self.inventory.node(&device.pool).is_some() {
+            return Some(Arc::clone(&device.pool));
+        }
+        let mut slices = self.inventory.slices();
+        let slice =
+            slices.find(|it| it.pool.driver == device.driver && it.pool.pool == device.pool);
+        slice?.node_name().cloned()
+    }
 }
 
 impl Index<ResourceClaimTemplate> for ClusterView {

@@ -6,12 +6,10 @@
 
 mod apply;
 mod conflicts;
-mod errors;
 mod nic_pools;
 mod node_labels;
 mod pod_groups;
 mod report;
-mod sizes;
 mod watch;
 
 use crate::decide::{self, Action, Decision, PlacementPolicy, decide};
@@ -19,6 +17,7 @@ use crate::group::{Group, GroupKey};
 use crate::level_labels::LevelSources;
 use crate::server::metrics::Metrics;
 use crate::size_paths::SizePaths;
+use crate::sizes::Sizes;
 use crate::{ClusterCapacity, WaitingReason};
 use cluster_model::watch::SharedView;
 use dra_allocator::Budget;
@@ -29,7 +28,6 @@ use kube::Client;
 use process::chain::Chain;
 use report::Reporter;
 use serve::readiness::Readiness;
-use sizes::Sizes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;

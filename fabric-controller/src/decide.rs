@@ -6,6 +6,7 @@
 //! fit lets younger ones pass for a while. After that, the fabric that is nearest to having room
 //! for it is reserved.
 
+mod allocated;
 mod growing;
 mod levels;
 mod needs;
@@ -200,6 +201,9 @@ impl<'r, 'a> Placer<'r, 'a> {
         }
         if let Some(why) = self.not_yet(group) {
             return self.push(group, Action::Wait(why), None);
+        }
+        if let Some(action) = self.where_devices_are(group) {
+            return self.push(group, action, None);
         }
         let needs = match GroupDemand::new(group, group.gated(), self.cluster.view()) {
             Ok(needs) => needs,

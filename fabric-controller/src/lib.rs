@@ -44,6 +44,8 @@ pub mod release;
 pub mod server;
 pub mod size;
 pub mod size_paths;
+#[cfg(feature = "server")]
+pub mod sizes;
 pub mod waiting;
 
 pub use capacity::{ClusterCapacity, FabricCapacity};

@@ -8,11 +8,15 @@ pub mod background;
 pub mod chain;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "client")]
+pub mod eviction;
 pub mod exit;
 #[cfg(feature = "runtime")]
 pub mod logging;
 #[cfg(feature = "runtime")]
 pub mod memory;
 pub mod printable;
+#[cfg(feature = "client")]
+pub mod requests;
 #[cfg(feature = "runtime")]
 pub mod run;

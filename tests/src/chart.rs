@@ -20,7 +20,7 @@ pub const NAMESPACE: &str = "dranet-system";
 
 /// Values with which the chart can be installed; each is a file below `platforms`, or these
 /// flags.
-pub const PLATFORMS: [(&str, &[&str]); 14] = [
+pub const PLATFORMS: [(&str, &[&str]); 15] = [
     ("defaults", &[]),
     ("aks", &["--values=platforms/aks.yaml"]),
     ("eks", &["--values=platforms/eks.yaml"]),
@@ -63,6 +63,14 @@ pub const PLATFORMS: [(&str, &[&str]); 14] = [
         ],
     ),
     ("pod-groups", &["--set=fabricController.podGroups=true"]),
+    (
+        "preemption",
+        &[
+            "--set=preemption.enabled=true,preemption.keep=rules,preemption.dryRun=true",
+            "--set=preemption.preemptors.priorityClasses={high},preemption.preemptors.namespaces={a,b}",
+            "--set=preemption.victims.priorityClasses={low},preemption.victims.namespaces={a,b}",
+        ],
+    ),
     (
         "least",
         &[

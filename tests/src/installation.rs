@@ -30,13 +30,13 @@ use crate::{
     machine::Machine, manifest,
 };
 
+pub use controllers::ControllerReplica;
 pub use extender::RunningExtender;
-pub use fabric::FabricController;
 pub use webhook::{Replica, Webhook, review};
 
+mod controllers;
 mod copies;
 mod extender;
-mod fabric;
 mod webhook;
 
 /// The VM size of the machine whose slices were recorded.
@@ -55,7 +55,8 @@ pub struct Installation<'a> {
     admission: Vec<Replica>,
     /// Writes the authority of admission into its webhook configurations.
     authority: Option<Process>,
-    fabric_controllers: Vec<FabricController>,
+    fabric_controllers: Vec<ControllerReplica>,
+    preemptors: Vec<ControllerReplica>,
     /// The URL of the API server for our programs.
     api: String,
     extender: Option<RunningExtender>,
@@ -107,6 +108,7 @@ impl<'a> Installation<'a> {
             admission: Vec::new(),
             authority: None,
             fabric_controllers: Vec::new(),
+            preemptors: Vec::new(),
             api,
             extender: None,
         }

@@ -35,6 +35,7 @@ mod control_plane {
     pub(crate) mod plugin_gpus;
     pub(crate) mod pods;
     pub(crate) mod prediction;
+    pub(crate) mod preemption;
     pub(crate) mod rights;
     pub(crate) mod scheduling;
     pub(crate) mod several_nics;
@@ -51,8 +52,8 @@ use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, every_answer,
     example, extender, fabric, fabric_policy, faulty_extender, fleet, forecasts, gpu_sharing,
     kubectl, lifecycle, nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler, pinned,
-    plugin_gpus, pods, prediction, rights::Audit, scheduling, several_nics, thin_line, trial,
-    upstream_examples, webhook, worth,
+    plugin_gpus, pods, prediction, preemption, rights::Audit, scheduling, several_nics, thin_line,
+    trial, upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         bench::tests(),
         upstream_examples::tests(),
         prediction::tests(),
+        preemption::tests(),
         every_answer::tests(),
         webhook::tests(),
         answers::tests(),

@@ -22,12 +22,13 @@ use tests::{
 const UNLISTED_FLAGS: [&str; 4] = ["help", "version", "kill-at", "showtopo"];
 
 /// Words in the sources of events that are not reasons.
-const NOT_REASONS: [&str; 8] = [
+const NOT_REASONS: [&str; 9] = [
     "Allocate",
     "ChooseFabric",
     "Create",
     "Functions",
     "Normal",
+    "Preempt",
     "Preparing",
     "Warning",
     "Watching",
@@ -235,7 +236,7 @@ fn every_flag_is_documented() {
         cells.filter_map(name).collect()
     };
     let cluster = "All programs that talk to a cluster";
-    for program in ["admission", "fabric-controller", "node-driver", "scheduler-ext"] {
+    for program in ["admission", "fabric-controller", "node-driver", "preemptor", "scheduler-ext"] {
         let titles = [cluster, "All servers", program];
         assert_same(&documented(&titles), &flags(program, &[]), program);
     }
@@ -287,7 +288,7 @@ fn flags(program: &str, command: &[&str]) -> BTreeSet<String> {
 #[test]
 fn every_metric_is_documented() {
     let mut there = BTreeSet::new();
-    for package in ["admission", "fabric-controller", "node-driver", "scheduler-ext"] {
+    for package in ["admission", "fabric-controller", "node-driver", "preemptor", "scheduler-ext"] {
         let sources = sources(package);
         let prefix_in = |text: &String| literals_after(text, "with_prefix(").into_iter().next();
         let of_program = sources.iter().find_map(prefix_in);
@@ -356,6 +357,7 @@ fn every_reason_is_documented() {
         "node-driver/src/driver/too_old.rs",
         "node-driver/src/prepare/notices.rs",
         "node-driver/src/claims/pod_events.rs",
+        "preemptor/src/controller/report.rs",
         "scheduler-ext/src/events.rs",
     ];
     for file in files {
@@ -372,6 +374,7 @@ fn every_reason_is_documented() {
         "fabric-controller",
         "host-setup",
         "node-driver",
+        "preemptor",
         "publication",
         "scheduler-ext",
         "topology-graph",

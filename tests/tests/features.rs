@@ -24,12 +24,13 @@ fn dependencies(package: &str, features: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn decision_crates_link_no_client() {
-    let pure: [(&str, &[&str]); 9] = [
+    let pure: [(&str, &[&str]); 10] = [
         ("topology-graph", &["archive", "crd", "fixture"]),
         ("dra-allocator", &[]),
         ("cluster-model", &[]),
         ("admission", &[]),
         ("fabric-controller", &[]),
+        ("preemptor", &[]),
         ("scheduler-ext", &[]),
         ("kubectl-dranet", &[]),
         ("publication", &[]),
@@ -50,6 +51,7 @@ fn client_crates_link_a_client() {
         ("cluster-model", "live"),
         ("admission", "server"),
         ("fabric-controller", "server"),
+        ("preemptor", "server"),
         ("scheduler-ext", "server"),
         ("kubectl-dranet", "live"),
     ] {

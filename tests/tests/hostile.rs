@@ -13,6 +13,7 @@ mod hostile {
     pub(crate) mod faults;
     pub(crate) mod names;
     mod pods;
+    pub(crate) mod preemptor;
     pub(crate) mod rights;
     pub(crate) mod tokens;
     pub(crate) mod unread;
@@ -22,8 +23,8 @@ mod hostile {
 use std::{collections::BTreeSet, process::ExitCode};
 
 use hostile::{
-    connections, controllers, copies, damaged, expressions, faults, names, rights, tokens, unread,
-    webhook,
+    connections, controllers, copies, damaged, expressions, faults, names, preemptor, rights,
+    tokens, unread, webhook,
 };
 use tests::{
     Options,
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         tokens::tests(),
         rights::tests(),
         controllers::tests(),
+        preemptor::tests(),
         names::tests(),
         expressions::tests(),
         webhook::tests(),

@@ -211,3 +211,33 @@ annotations:
 {{- define "dranet.bindsLate" -}}
 {{- if or (eq .Values.nodeDriver.bindNics "late") .Values.nodeDriver.lateNodes }}true{{ end }}
 {{- end }}
+
+{{/* Rights to read the objects that say how many pods a job has: list of the size paths. */}}
+{{- define "dranet.jobRules" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get]
+- apiGroups: [apps]
+  resources: [statefulsets, replicasets]
+  verbs: [get]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get]
+- apiGroups: [grove.io]
+  resources: [podcliques]
+  verbs: [get]
+{{- range . }}
+- apiGroups: [{{ .apiGroup }}]
+  resources: [{{ .resource }}]
+  verbs: [get]
+{{- end }}
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get]
+- apiGroups: [kubeflow.org]
+  resources: [mpijobs, pytorchjobs, tfjobs, xgboostjobs, paddlejobs, jaxjobs]
+  verbs: [get]
+{{- end }}

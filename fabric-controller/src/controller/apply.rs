@@ -1,7 +1,6 @@
 //! Carries decisions out: marks pods, lists them and removes their gates; or evicts them.
 
 use super::Controller;
-use super::errors::{ApiError, is_outdated, reading, writing};
 use crate::decide::Warning;
 use crate::release::{self, GateRemoval, Refusal};
 use crate::server::metrics::Outcome;
@@ -11,15 +10,13 @@ use cluster_model::names::label;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::api::policy::v1::Eviction;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::core::response::reason;
+use kube::api::{ListParams, Patch, PatchParams};
 use process::chain::Chain;
+use process::eviction::{Evicted, Trial, evict};
+use process::requests::{ApiError, is_outdated, reading, writing};
 use serde::Serialize;
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
@@ -138,7 +135,13 @@ impl Controller {
             tracing::info!(group = %group.key, pods = going.len(), "Evicting the group");
         }
         self.patch_each(&api, &unmarked, release::mark_evicted).await?;
-        let evict = async |member: &&Member| evict(&api, member).await;
+        let evict = async |member: &&Member| {
+            let refused = evict(&api, &member.name, &member.uid, Trial::No).await?;
+            if let Evicted::NotYet(why) = refused {
+                tracing::info!(pod = member.name, why, "Eviction refused for now");
+            }
+            Ok(())
+        };
         stream::iter(&going).map(evict).buffer_unordered(TOGETHER).try_collect::<Vec<()>>().await?;
         Ok(())
     }
@@ -169,24 +172,5 @@ async fn strategic(
         Ok(_) => Ok(true),
         Err(error) if is_outdated(&error) => Ok(false),
         Err(error) => Err(writing("Pod", name)(error)),
-    }
-}
-
-/// Evicts a pod through the eviction API, which respects disruption budgets. `Api::evict` of kube 5.0
-/// sends the UID in a field that the API server does not know (`delete_options`).
-async fn evict(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
-    let preconditions = Preconditions { uid: Some(member.uid.clone()), resource_version: None };
-    let options = DeleteOptions { preconditions: Some(preconditions), ..DeleteOptions::default() };
-    let metadata = ObjectMeta { name: Some(member.name.clone()), ..ObjectMeta::default() };
-    let eviction = Eviction { metadata, delete_options: Some(options) };
-    let params = PostParams::default();
-    match api.create_subresource::<_, Value>("eviction", &member.name, &params, &eviction).await {
-        Ok(_) => Ok(()),
-        Err(error) if is_outdated(&error) => Ok(()),
-        Err(kube::Error::Api(status)) if status.reason == reason::TOO_MANY_REQUESTS => {
-            tracing::info!(pod = member.name, why = status.message, "Eviction refused for now");
-            Ok(())
-        }
-        Err(error) => Err(writing("Eviction of Pod", &member.name)(error)),
     }
 }

@@ -1,7 +1,6 @@
 //! Deletes the addresses that their claims do not hold, and reports in each pool's status how many
 //! addresses are taken.
 
-use super::errors::{ApiError, is_outdated, reading, writing};
 use super::{Controller, PAUSE, next_pause};
 use crate::nic_pools::{DoubtfulAddress, NicPools};
 use cluster_model::names::is_subdomain;
@@ -15,6 +14,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher;
 use process::chain::Chain;
+use process::requests::{ApiError, is_outdated, reading, writing};
 use serde_json::json;
 use serve::readiness::Readiness;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,7 +2,6 @@
 //! [`crate::machine_labels`], at a limited rate.
 
 use super::conflicts::Told;
-use super::errors::{ApiError, writing};
 use super::{Controller, PAUSE, next_pause};
 use crate::level_labels;
 use crate::machine_labels;
@@ -13,6 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use process::chain::Chain;
+use process::requests::{ApiError, writing};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

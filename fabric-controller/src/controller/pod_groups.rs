@@ -1,6 +1,5 @@
 //! Writes the `PodGroup`s of groups that kube-scheduler places.
 
-use super::errors::{ApiError, is_outdated, writing};
 use super::report::Reporter;
 use super::watch::Objects;
 use super::{Controller, RoundOutcome};
@@ -13,6 +12,7 @@ use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use process::chain::Chain;
+use process::requests::{ApiError, is_outdated, writing};
 use serde_json::json;
 use std::collections::BTreeMap;
 

@@ -386,3 +386,17 @@ fn a_group_goes_to_a_fabric_that_can_grow_when_its_wait_is_over() {
     world.rules.growing.clear();
     assert_told(&world, &[("b", "1 to f0"), ("c", "TooLarge")]);
 }
+
+/// preemptor writes the devices of a gang into its claims before the gates are removed.
+#[test]
+fn a_gang_goes_where_its_devices_are() {
+    let mut world = World::new(2, 3);
+    world.add_domain("f1", Nvlink, "r0", 2);
+    world.gang("a", 2, "d4");
+    assert_eq!(world.told()["a"], "2 to f0");
+    world.give("a-0", "f1-n0", DEVICES);
+    world.give("a-1", "f1-r0-1", DEVICES);
+    assert_eq!(world.told()["a"], "2 to f1");
+    world.annotate("a", &[(annotation::FABRIC_LEVEL, "nvlink=preferred")]);
+    assert_eq!(world.told()["a"], "2 to f1 1 in r0");
+}

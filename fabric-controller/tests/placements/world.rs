@@ -355,14 +355,29 @@ impl World {
         })
     }
 
+    /// Gives a pod the first of these devices of a node, before it is bound.
+    pub(crate) fn give(&mut self, pod: &str, node: &str, devices: usize) {
+        let results = (0..devices).map(|index| {
+            json!({"request": "nics", "driver": "dra.net", "pool": node, "device": format!("nic-{index}")})
+        });
+        let results: Vec<Value> = results.collect();
+        self.allocate(pod, &from(json!({"devices": {"results": results}})));
+    }
+
     fn bind_to(&mut self, pod: &str, node: &str, allocation: &AllocationResult) {
+        self.allocate(pod, allocation);
+        let pod = self.pods.get_mut(pod).unwrap();
+        pod.spec.as_mut().unwrap().node_name = Some(node.to_owned());
+    }
+
+    /// Allocates the claim of a pod.
+    fn allocate(&mut self, pod: &str, allocation: &AllocationResult) {
         let claim: ResourceClaim = from(json!({
             "metadata": {"name": pod, "namespace": NAMESPACE},
             "spec": {}, "status": {"allocation": allocation},
         }));
         self.view.apply(claim).unwrap();
         let pod_object = self.pods.get_mut(pod).unwrap();
-        pod_object.spec.as_mut().unwrap().node_name = Some(node.to_owned());
         pod_object.status = Some(from(json!({
             "resourceClaimStatuses": [{"name": "d", "resourceClaimName": pod}],
         })));

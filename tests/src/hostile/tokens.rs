@@ -54,6 +54,26 @@ pub(super) const ATTEMPTS: &[Attempt] = &[
         "Refused by the admission policy",
     ),
     Attempt::here(
+        "a_preemptor_token_keeps_single_devices_only",
+        "Token of preemptor: a DeviceTaintRule with `NoExecute`, with another taint, for all devices or those of a pool; the deletion of an administrator's rule",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
+        "a_preemptor_token_allocates_unused_claims_only",
+        "Token of preemptor: the user of a claim, another allocation of one that has devices, labels, annotations and other finalizers",
+        "Refused by the admission policy or kube-apiserver",
+    ),
+    Attempt::here(
+        "a_preemptor_token_evicts_no_pods_of_the_cluster_itself",
+        "Token of preemptor: an eviction of a pod of the class `system-cluster-critical`, without UID, or without grace period",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
+        "a_preemptor_token_reports_events_in_its_own_name_only",
+        "Token of preemptor: events in the name of the kubelet or of admission, or about a Secret",
+        "Refused by the admission policy",
+    ),
+    Attempt::here(
         "tokens_can_do_what_the_table_says",
         "Tokens of all service accounts: every verb on every resource, in every namespace and by every name",
         "Allowed is exactly what `tests/tests/hostile/rights.txt` lists",

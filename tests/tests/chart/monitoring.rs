@@ -16,9 +16,10 @@ use tests::{
 use tokio::{io::AsyncWriteExt, process::Command};
 
 /// The programs, with their folders and the prefixes of their metrics.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("admission/src", "dranet_admission_"),
     ("fabric-controller/src", "dranet_fabric_controller_"),
+    ("preemptor/src", "dranet_"),
     ("node-driver/src/prepare", "dranet_plugin_"),
     ("node-driver/src", "dranet_driver_"),
     ("scheduler-ext/src", "dranet_scheduler_ext_"),

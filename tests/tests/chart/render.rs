@@ -165,6 +165,7 @@ async fn the_plain_manifests_are_what_the_chart_renders(
         "components/kubeadm-scheduler",
         "components/nri",
         "components/pod-groups",
+        "components/preemption",
     ] {
         let (expected, there) = (texts(&made.path().join(folder))?, texts(&deploy.join(folder))?);
         let names = |texts: &BTreeMap<String, String>| texts.keys().cloned().collect::<Vec<_>>();
@@ -211,7 +212,13 @@ async fn each_flag_is_known_to_its_program(plane: Arc<ControlPlane>) -> anyhow::
     let programs: BTreeSet<_> = tried.iter().map(|(program, _)| program.as_str()).collect();
     assert_eq!(
         programs,
-        BTreeSet::from(["admission", "fabric-controller", "node-driver", "scheduler-ext"])
+        BTreeSet::from([
+            "admission",
+            "fabric-controller",
+            "node-driver",
+            "preemptor",
+            "scheduler-ext"
+        ])
     );
     Ok(())
 }
@@ -240,6 +247,22 @@ async fn each_choice_leaves_out_what_it_does_not_need(_: Arc<ControlPlane>) -> a
             "For kube-scheduler, to place a group on one fabric",
             &[],
             &["--set=fabricController.podGroups=true"],
+        ),
+        ("name: preemptor", &[], &["--set=preemption.enabled=true"]),
+        (
+            "resourceclaims/binding",
+            &["--set=preemption.enabled=true", "--set=preemption.keep=rules"],
+            &["--set=preemption.enabled=true"],
+        ),
+        (
+            "preemptor-evict.dranet.io",
+            &["--set=preemption.enabled=true", "--set=preemption.dryRun=true"],
+            &["--set=preemption.enabled=true"],
+        ),
+        (
+            "request.namespace in ['team','other']",
+            &["--set=preemption.enabled=true"],
+            &["--set=preemption.enabled=true", "--set=preemption.victims.namespaces={team,other}"],
         ),
         ("--write-authority", &["--set=admission.certificate.source=cert-manager"], &[]),
         ("name: admission-certificates", &["--set=admission.certificate.source=cert-manager"], &[]),

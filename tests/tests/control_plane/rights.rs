@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tests::{binaries, manifest};
 
-const ACCOUNTS: [(&str, &[&str]); 5] = [
+const ACCOUNTS: [(&str, &[&str]); 6] = [
     ("node-driver", &["manifests/node-driver-rbac.yaml"]),
     ("admission", &["manifests/admission-rbac.yaml"]),
     ("admission-authority", &["manifests/admission-authority.yaml"]),
@@ -21,6 +21,7 @@ const ACCOUNTS: [(&str, &[&str]); 5] = [
         "fabric-controller",
         &["manifests/fabric-controller-rbac.yaml", "components/fabric-evict/fabric-evict.yaml"],
     ),
+    ("preemptor", &["components/preemption/preemptor-rbac.yaml"]),
     ("scheduler-ext", &["components/kubeadm-scheduler/scheduler-ext-rbac.yaml"]),
 ];
 const NAMESPACE: &str = "dranet-system";
@@ -70,6 +71,17 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "scheduling.k8s.io/podgroups",
         "get",
         "API servers that have the group on",
+    ),
+    ("preemptor", "apps/replicasets", "get", "as for fabric-controller"),
+    ("preemptor", "apps/statefulsets", "get", "as for fabric-controller"),
+    ("preemptor", "batch/jobs", "get", "as for fabric-controller"),
+    ("preemptor", "events.k8s.io/events", "patch", "an event that happens again"),
+    ("preemptor", "scheduling.k8s.io/podgroups", "get", "API servers that have the group on"),
+    (
+        "preemptor",
+        "resource.k8s.io/resourceclaims/binding",
+        "patch",
+        "kube-apiserver asks for it when the allocation changes, and does not log it",
     ),
     (
         "scheduler-ext",

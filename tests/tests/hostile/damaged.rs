@@ -13,7 +13,7 @@ use kube::{
 use serde_json::{Map, Value, json};
 use tests::{
     ControlPlane, Process, SchedulerConfig, Scope,
-    installation::{FabricController, Installation, Replica},
+    installation::{ControllerReplica, Installation, Replica},
     random::Random,
     suite::Test,
     with_scope,
@@ -129,7 +129,7 @@ async fn with_all_programs(
         installation.start_extender().await?;
         let seen = test(scope, &installation).await;
         let admission = installation.replicas().iter().map(Replica::process);
-        let fabric = installation.fabric_controllers().iter().map(FabricController::process);
+        let fabric = installation.fabric_controllers().iter().map(ControllerReplica::process);
         let mut all = admission.chain(fabric).chain([installation.extender()?.process()]);
         if let Some(ended) = all.find(|process| process.has_ended()) {
             anyhow::bail!("{} has ended: {}", Process::name(ended), ended.tail(20));

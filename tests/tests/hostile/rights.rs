@@ -22,12 +22,13 @@ use tests::{
 const TABLE: &str = "tests/tests/hostile/rights.txt";
 /// An account without roles. The table leaves out what it may do.
 const ANYONE: &str = "default";
-const ACCOUNTS: [&str; 6] = [
+const ACCOUNTS: [&str; 7] = [
     ANYONE,
     "admission",
     "admission-authority",
     "fabric-controller",
     "node-driver",
+    "preemptor",
     "scheduler-ext",
 ];
 /// The namespaces that are tried if a verb is not allowed in all.
@@ -57,6 +58,7 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn tokens_can_do_what_the_table_says(plane: Arc<ControlPlane>) -> anyhow::Result<String> {
     with_scope(plane.client(), async |scope| {
         let installation = Installation::install(&plane, scope).await?;
+        installation.apply("components/preemption/preemptor-rbac.yaml").await?;
         let mut resources = served(&plane.client()).await?;
         let named = named_in_roles(&mut resources)?;
         let mut common = BTreeSet::new();
@@ -117,6 +119,7 @@ fn named_in_roles(
         "manifests/admission-authority.yaml",
         "manifests/fabric-controller-rbac.yaml",
         "manifests/node-driver-rbac.yaml",
+        "components/preemption/preemptor-rbac.yaml",
         "components/kubeadm-scheduler/scheduler-ext-rbac.yaml",
     ] {
         for object in manifest::read(&binaries::in_tests("../deploy").join(file))? {

@@ -31,7 +31,7 @@ const TOGETHER: usize = 16;
 
 /// Sizes with the time of reading.
 #[derive(Debug)]
-pub(super) struct Sizes {
+pub struct Sizes {
     known: HashMap<GroupKey, Known>,
     paths: SizePaths,
 }
@@ -49,20 +49,22 @@ struct Known {
 
 /// Groups whose owner could not be read, and when that is due again.
 #[derive(Debug, Default)]
-pub(super) struct Unread {
+pub struct Unread {
     /// Each with its gated pods, which are not considered, and why.
-    pub(super) groups: Vec<(Group, WaitingReason)>,
-    pub(super) next: Option<Duration>,
+    pub groups: Vec<(Group, WaitingReason)>,
+    /// The time until the first of them is read again.
+    pub next: Option<Duration>,
 }
 
 impl Sizes {
-    pub(super) fn new(paths: SizePaths) -> Self {
+    /// No size is known. `paths` are the rules for kinds that are not built in.
+    pub fn new(paths: SizePaths) -> Self {
         Self { known: HashMap::new(), paths }
     }
 
     /// Sets the size of every group. If an owner was never read, the gated pods of its group are removed
     /// and returned.
-    pub(super) async fn fill(&mut self, client: &Client, groups: &mut [Group]) -> Unread {
+    pub async fn fill(&mut self, client: &Client, groups: &mut [Group]) -> Unread {
         let there: HashSet<_> = groups.iter().map(|group| &group.key).collect();
         self.known.retain(|key, _| there.contains(key));
         let now = Instant::now();

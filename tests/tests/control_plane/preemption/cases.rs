@@ -1,0 +1,210 @@
+//! One behaviour each.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use anyhow::Context;
+use k8s_openapi::api::{
+    core::v1::Pod, policy::v1::PodDisruptionBudget, resource::v1::ResourceClaim,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tests::{Check, ControlPlane, Scope, eventually, installation::Installation};
+
+use super::site::{
+    GPUS, SOON, create, event, events, fill, is_aligned, metric, names, node, nothing_kept, pod,
+    rules, with_nodes,
+};
+
+/// The pods of the namespace without a pod that has left: exactly one.
+async fn one_has_left(scope: &Scope, low: &BTreeSet<String>) -> anyhow::Result<String> {
+    let there = names(scope).await?;
+    let left: Vec<&String> = low.difference(&there).collect();
+    let [left] = left[..] else { anyhow::bail!("{left:?} have left") };
+    Ok(left.clone())
+}
+
+pub(super) async fn a_pod_gets_the_devices_of_one_pod_of_lower_priority(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 2, async |scope, installation| {
+        let low = fill(scope, 2).await?;
+        create(scope, pod("high", Some("high"), 1)).await?;
+        // kube-scheduler alone evicts nobody.
+        let reason = scope.unschedulable("high", SOON).await?;
+        assert!(reason.contains("cannot allocate all claims"), "{reason}");
+        assert_eq!(names(scope).await?.len(), low.len() + 1);
+
+        installation.start_preemptors(1, &[]).await?;
+        scope.bound("high", SOON).await?;
+        nothing_kept(scope).await?;
+        is_aligned(scope, "high", 1).await?;
+        let victim = one_has_left(scope, &low).await?;
+        let note = event(scope, "high", "Preempts").await?;
+        assert!(note.starts_with(&format!("evicts {}/{victim} for ", scope.namespace())), "{note}");
+        let note = event(scope, &victim, "Preempted").await?;
+        assert!(note.contains("/high of priority 1000"), "{note}");
+        event(scope, "high", "PreemptionBound").await?;
+        assert_eq!(metric(installation, "dranet_preemptions_total").await?, 1.0);
+        assert_eq!(metric(installation, "dranet_preemption_victims_total").await?, 1.0);
+        assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0.0);
+        // A pod without a class has the lowest priority: nobody leaves for it.
+        create(scope, pod("late", None, 1)).await?;
+        scope.unschedulable("late", SOON).await?;
+        assert_eq!(rules(scope).await?.len(), 0);
+        Ok(())
+    })
+    .await
+}
+
+pub(super) async fn nobody_is_evicted_in_a_dry_run(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_nodes(plane, 1, async |scope, installation| {
+        let low = fill(scope, 1).await?;
+        installation.start_preemptors(1, &["--dry-run"]).await?;
+        create(scope, pod("high", Some("high"), 1)).await?;
+        let note = event(scope, "high", "WouldPreempt").await?;
+        assert!(
+            note.starts_with("would evict ") && note.contains("gpu-") && note.contains("pci-"),
+            "{note}"
+        );
+        assert_eq!(names(scope).await?.len(), low.len() + 1);
+        assert_eq!(rules(scope).await?.len(), 0);
+        Ok(())
+    })
+    .await
+}
+
+/// The only pods of lower priority have a budget that allows no disruption.
+pub(super) async fn pods_of_a_budget_are_not_evicted(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 1, async |scope, installation| {
+        let low = fill(scope, 1).await?;
+        let budget: PodDisruptionBudget = serde_json::from_value(json!({
+            "metadata": {"name": "all"},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"class": "low"}}},
+        }))?;
+        let budgets: Api<PodDisruptionBudget> = scope.api();
+        budgets.create(&PostParams::default(), &budget).await?;
+        eventually(SOON, async || {
+            let status = budgets.get("all").await?.status.unwrap_or_default();
+            let healthy = status.current_healthy;
+            Ok(Check::that(healthy == 4, || format!("{healthy} of 4 are healthy")))
+        })
+        .await?;
+        installation.start_preemptors(1, &[]).await?;
+        create(scope, pod("high", Some("high"), 1)).await?;
+        let note = event(scope, "high", "BudgetForbids").await?;
+        assert!(note.contains(&format!("{}/all", scope.namespace())), "{note}");
+        assert_eq!(names(scope).await?.len(), low.len() + 1);
+        // One may leave now.
+        let one = Patch::Merge(json!({"spec": {"maxUnavailable": 1}}));
+        budgets.patch("all", &PatchParams::default(), &one).await?;
+        scope.bound("high", SOON).await?;
+        nothing_kept(scope).await?;
+        one_has_left(scope, &low).await.map(drop)
+    })
+    .await
+}
+
+/// A claim that two requests of a user make, without admission.
+pub(super) async fn hand_written_claims_preempt_too(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 1, async |scope, installation| {
+        let low = fill(scope, 1).await?;
+        installation.start_preemptors(1, &[]).await?;
+        let claim: ResourceClaim = serde_json::from_value(json!({
+            "metadata": {"name": "own"},
+            "spec": {"devices": {"requests": [
+                {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},
+            ]}},
+        }))?;
+        scope.api::<ResourceClaim>().create(&PostParams::default(), &claim).await?;
+        create(
+            scope,
+            json!({
+                "metadata": {"name": "high"},
+                "spec": {
+                    "priorityClassName": "high",
+                    "resourceClaims": [{"name": "own", "resourceClaimName": "own"}],
+                    "containers": [{
+                        "name": "c", "image": "none", "resources": {"claims": [{"name": "own"}]},
+                    }],
+                },
+            }),
+        )
+        .await?;
+        scope.bound("high", SOON).await?;
+        nothing_kept(scope).await?;
+        one_has_left(scope, &low).await.map(drop)
+    })
+    .await
+}
+
+/// Two pods that take a whole node each.
+pub(super) async fn a_gang_gets_room_together_or_not_at_all(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 2, async |scope, installation| {
+        let low = fill(scope, 2).await?;
+        installation.start_preemptors(1, &[]).await?;
+        // Three pods fit on no two nodes.
+        gang(scope, "large", 3).await?;
+        event(scope, "large-0", "DoesNotHelp").await?;
+        assert!(low.is_subset(&names(scope).await?));
+        for index in 0..3 {
+            scope.delete_pod(&format!("large-{index}")).await?;
+        }
+        gang(scope, "train", 2).await?;
+        let mut nodes = BTreeSet::new();
+        for name in ["train-0", "train-1"] {
+            let bound = scope.bound(name, SOON).await?;
+            nodes.insert(node(&bound).context("it is bound")?.to_owned());
+            is_aligned(scope, name, GPUS).await?;
+        }
+        assert_eq!(nodes.len(), 2);
+        nothing_kept(scope).await?;
+        assert_eq!(names(scope).await?.len(), 2, "all others had to leave");
+        assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0.0);
+        Ok(())
+    })
+    .await
+}
+
+async fn gang(scope: &Scope, name: &str, size: usize) -> anyhow::Result<()> {
+    for index in 0..size {
+        let mut pod = pod(&format!("{name}-{index}"), Some("high"), GPUS);
+        pod["metadata"]["annotations"]["dranet.io/fabric"] = name.into();
+        pod["metadata"]["annotations"]["dranet.io/fabric-size"] = size.to_string().into();
+        create(scope, pod).await?;
+    }
+    Ok(())
+}
+
+/// Nobody else wants the devices here, so the pod gets them.
+pub(super) async fn devices_that_are_only_kept_by_rules_are_released(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 1, async |scope, installation| {
+        fill(scope, 1).await?;
+        installation.start_preemptors(1, &["--keep=rules"]).await?;
+        create(scope, pod("high", Some("high"), 1)).await?;
+        scope.bound("high", SOON).await?;
+        is_aligned(scope, "high", 1).await?;
+        nothing_kept(scope).await?;
+        event(scope, "high", "PreemptionReleased").await?;
+        bound_later(installation).await
+    })
+    .await
+}
+
+async fn bound_later(installation: &Installation<'_>) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let count = metric(installation, "dranet_preemptions_total{result=\"BoundLater\"}").await?;
+        Ok(Check::that(count == 1.0, || format!("{count} are bound")))
+    })
+    .await
+}

@@ -1,0 +1,229 @@
+//! Random scenarios: pods of several priorities and sizes, budgets, arrivals in between, and the death of
+//! the leader at any time. Every eviction is followed by its preemptor bound aligned; nobody of equal or
+//! higher priority is touched, and no budget is broken.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use anyhow::Context;
+use k8s_openapi::api::{
+    core::v1::Pod, events::v1::Event, policy::v1::PodDisruptionBudget, resource::v1::ResourceClaim,
+};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ListParams, PostParams},
+};
+use serde_json::json;
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, random::Random, setting,
+};
+
+use super::site::{
+    GPUS, SOON, create, events, is_aligned, names, node, nothing_kept, pod, rules, with_nodes,
+};
+
+/// The variable that requests more scenarios than the default.
+const SCENARIOS_VARIABLE: &str = "DRANET_PREEMPTIONS";
+const SCENARIOS: u64 = 20;
+const NODES: usize = 2;
+/// The classes, with their priorities.
+const CLASSES: [(Option<&str>, i32); 3] = [(None, 0), (Some("middle"), 500), (Some("high"), 1000)];
+
+/// A pod of a scenario.
+#[derive(Clone, Debug)]
+struct Planned {
+    class: Option<&'static str>,
+    priority: i32,
+    gpus: usize,
+    is_guarded: bool,
+}
+
+pub(super) async fn every_eviction_leads_to_an_aligned_pod(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let scenarios: u64 = setting(SCENARIOS_VARIABLE, SCENARIOS)?;
+    let seed: u64 = setting("DRANET_SEED", 7)?;
+    with_nodes(plane, NODES, async |scope, installation| {
+        installation.start_preemptors(2, &[]).await?;
+        let mut next = 2;
+        for scenario in 0..scenarios {
+            let mut random =
+                Random((seed ^ (scenario << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+            one(scope, installation, &mut random, &mut next)
+                .await
+                .with_context(|| format!("scenario {scenario} of DRANET_SEED={seed}"))?;
+            clear(scope).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Runs a scenario, and checks what was evicted.
+async fn one(
+    scope: &Scope,
+    installation: &mut Installation<'_>,
+    random: &mut Random,
+    next: &mut usize,
+) -> anyhow::Result<()> {
+    let mut all: BTreeMap<String, Planned> = BTreeMap::new();
+    guard(scope).await?;
+    let mut left = NODES * GPUS;
+    while left > 0 {
+        let planned = draw(random, left.min(2), 2);
+        left -= planned.gpus;
+        add(scope, &mut all, planned).await?;
+    }
+    running(scope, &all).await?;
+    for _ in 0..1 + random.below(3) {
+        let planned = Planned { is_guarded: false, ..draw(random, GPUS, 3) };
+        add(scope, &mut all, planned).await?;
+        if random.below(2) == 0 {
+            // Another one wants what becomes free.
+            add(scope, &mut all, Planned { class: None, priority: 0, gpus: 1, is_guarded: false })
+                .await?;
+        }
+        if random.below(2) == 0 {
+            let leader = installation.leading_preemptor().await?;
+            happened(scope, random.below(5)).await?;
+            installation.kill_preemptor(leader);
+            installation.start_preemptor(*next, &[]).await?;
+            *next += 1;
+        }
+    }
+    settled(scope, &all).await?;
+    check(scope, &all).await
+}
+
+fn draw(random: &mut Random, most: usize, classes: usize) -> Planned {
+    let (class, priority) = CLASSES[random.below(classes)];
+    let gpus =
+        if most >= GPUS && random.below(4) == 0 { GPUS } else { 1 + random.below(most.min(2)) };
+    Planned { class, priority, gpus, is_guarded: random.below(5) == 0 }
+}
+
+/// Guarded pods may not be disrupted.
+async fn guard(scope: &Scope) -> anyhow::Result<()> {
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": {"name": "guard"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"guarded": "true"}}},
+    }))?;
+    scope.api::<PodDisruptionBudget>().create(&PostParams::default(), &budget).await?;
+    Ok(())
+}
+
+async fn add(
+    scope: &Scope,
+    all: &mut BTreeMap<String, Planned>,
+    planned: Planned,
+) -> anyhow::Result<()> {
+    let name = format!("p{}", all.len());
+    let mut pod = pod(&name, planned.class, planned.gpus);
+    pod["metadata"]["labels"]["guarded"] = planned.is_guarded.to_string().into();
+    create(scope, pod).await?;
+    all.insert(name, planned);
+    Ok(())
+}
+
+/// Waits until each pod has a node and runs, or has been tried.
+async fn running(scope: &Scope, all: &BTreeMap<String, Planned>) -> anyhow::Result<()> {
+    eventually(SOON, async || {
+        let pods = scope.api::<Pod>().list(&ListParams::default()).await?;
+        let open = pods.iter().filter(|pod| !is_running(pod) && !is_unschedulable(pod)).count();
+        let is_there = pods.items.len() == all.len();
+        Ok(Check::that(open == 0 && is_there, || format!("{open} pods were not tried")))
+    })
+    .await
+}
+
+fn is_running(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+}
+
+fn is_unschedulable(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|it| it.type_ == "PodScheduled" && it.status == "False")
+}
+
+/// Waits until a preemption has come this far, or nothing is to be done.
+async fn happened(scope: &Scope, step: usize) -> anyhow::Result<()> {
+    let mut looks = 0;
+    eventually(SOON, async || {
+        looks += 1;
+        let pods = scope.api::<Pod>().list(&ListParams::default()).await?;
+        let ends = pods.iter().any(|pod| pod.metadata.deletion_timestamp.is_some());
+        let kept = rules(scope).await?.len();
+        let is_done = match step {
+            0 => kept > 0,
+            1 => kept > 1,
+            2 => ends,
+            3 => kept > 0 && ends,
+            _ => !events(scope, "Preempted").await?.is_empty(),
+        };
+        Ok(Check::that(is_done || looks > 60, || "no preemption begins".to_owned()))
+    })
+    .await
+}
+
+/// Waits until no device is kept, none ends, and no pod waits for which others could leave.
+async fn settled(scope: &Scope, all: &BTreeMap<String, Planned>) -> anyhow::Result<()> {
+    let mut quiet = 0;
+    eventually(SOON, async || {
+        let pods = scope.api::<Pod>().list(&ListParams::default()).await?;
+        let ends = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()).count();
+        let kept = rules(scope).await?.len();
+        let untried =
+            pods.iter().filter(|pod| node(pod).is_none() && !is_unschedulable(pod)).count();
+        quiet = if ends + kept + untried == 0 { quiet + 1 } else { 0 };
+        let waits: Vec<_> = pods
+            .iter()
+            .filter(|pod| node(pod).is_none())
+            .filter_map(|pod| Some((pod.name_any(), all.get(&pod.name_any())?.priority)))
+            .collect();
+        // A round of preemptor takes a second.
+        Ok(Check::that(quiet > 80, || format!("{kept} kept, {ends} end, {waits:?} wait")))
+    })
+    .await
+}
+
+async fn check(scope: &Scope, all: &BTreeMap<String, Planned>) -> anyhow::Result<()> {
+    nothing_kept(scope).await?;
+    let there = names(scope).await?;
+    let evicted: BTreeSet<&String> = all.keys().filter(|name| !there.contains(*name)).collect();
+    let said = events(scope, "Preempted").await?;
+    for victim in &evicted {
+        let planned = &all[*victim];
+        anyhow::ensure!(!planned.is_guarded, "{victim} was evicted in spite of its budget");
+        let note = said.get(*victim).with_context(|| format!("{victim} left without an event"))?;
+        let whole = note.strip_prefix("evicted for ").and_then(|it| it.split_once(" of priority "));
+        let (preemptor, _) = whole.with_context(|| note.clone())?;
+        let name = preemptor.rsplit('/').next().context("a name")?;
+        let winner = all.get(name).with_context(|| format!("`{name}` of `{note}`"))?;
+        anyhow::ensure!(winner.priority > planned.priority, "{victim} for {name}: {all:?}");
+        // It may itself have been evicted since, for one of a higher priority.
+        if !evicted.contains(&name.to_owned()) {
+            is_aligned(scope, name, winner.gpus).await.with_context(|| note.clone())?;
+        }
+    }
+    let stopped = events(scope, "PreemptionStopped").await?;
+    let in_vain = stopped.values().filter(|note| !note.contains("before anyone was evicted"));
+    let in_vain: Vec<&String> = in_vain.collect();
+    anyhow::ensure!(in_vain.is_empty(), "{in_vain:?}");
+    Ok(())
+}
+
+/// Removes all pods, events and the budget of a scenario.
+async fn clear(scope: &Scope) -> anyhow::Result<()> {
+    let now = DeleteParams::default().grace_period(0);
+    let all = ListParams::default();
+    scope.api::<Pod>().delete_collection(&now, &all).await?;
+    scope.api::<PodDisruptionBudget>().delete_collection(&now, &all).await?;
+    scope.api::<Event>().delete_collection(&now, &all).await?;
+    eventually(SOON, async || {
+        let left = scope.api::<ResourceClaim>().list(&all).await?.items.len();
+        Ok(Check::that(left == 0, || format!("{left} claims are left")))
+    })
+    .await
+}

@@ -12,7 +12,8 @@ pub(crate) use filled::fill;
 pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
-use crate::kinds::PODS;
+use crate::kinds::{PODS, WORKLOADS};
+use crate::kueue;
 use crate::source::{self, ReadCluster, Source};
 use dra_allocator::Quantity;
 use serde_json::Value;
@@ -29,6 +30,7 @@ pub(crate) const KINDS: &[&str] = &[
     "PriorityClass",
     "ResourceQuota",
     "RuntimeClass",
+    "Workload",
 ];
 
 /// The pods that the flags name, each with its namespace if known, and the cluster as admission
@@ -54,6 +56,10 @@ pub(crate) fn read(
     let mut queries = source::of_admission(admission, &namespaces);
     queries.push(PODS.all("CPU and memory that pods use are not known"));
     queries.extend(beside.namespaces(&namespaces));
+    if subjects.iter().any(|subject| kueue::holds(&subject.pod)) {
+        let without = "why Kueue holds the pod is not known";
+        queries.extend(namespaces.iter().map(|namespace| WORKLOADS.of(Some(namespace), without)));
+    }
     let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);
     if let (Source::File(path, _), Some(name)) = (&source, name) {

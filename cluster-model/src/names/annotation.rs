@@ -81,6 +81,8 @@ annotations! {
         PAIRING = "dranet.io/pairing";
         /// The same rail for all pods of a job.
         RAIL = "dranet.io/rail";
+        /// What happens while no machine is known that the pod can run on: `admit`, `deny`.
+        UNKNOWN_SHAPE = "dranet.io/unknown-shape";
     }
     WrittenOnPods {
         /// Written by the fabric controller on a gated pod: the fabric of its group.

@@ -175,7 +175,7 @@ impl Cluster {
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
         let Self { view, policy, in_use, quotas, .. } = self;
-        Scene { view, policy, in_use, fabric, quotas }
+        Scene { view, policy, in_use, fabric, quotas, workloads: &[] }
     }
 
     /// Returns the pod as admitted, or the answer if nodes need not be examined.

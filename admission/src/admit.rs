@@ -5,7 +5,7 @@ use crate::api_limits::{self, TooLarge};
 use crate::compute_domain;
 use crate::denial::Denial;
 use crate::fabric::{self, JoinedGroup};
-use crate::intent::{self, GpuResources, Intent};
+use crate::intent::{self, GpuResources, Intent, unasked};
 use crate::pin;
 use crate::plan::{Plan, Policy, QuotaEscape, plan};
 use crate::pod_check;
@@ -99,6 +99,8 @@ pub struct Pending {
     /// The template of an earlier decision, if the pod's annotations have not changed
     /// since.
     template: Option<String>,
+    /// The GPUs that nobody asked for, if the pod has some.
+    unasked: Option<String>,
     warnings: Vec<String>,
 }
 
@@ -127,7 +129,7 @@ pub fn admit(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Verdict
         Begun::Decided(verdict) => Ok(*verdict),
         Begun::NeedsPlan(pending) => {
             let plan = plan(&pending.intent, &pending.placement, view, policy);
-            pending.finish(plan?, view, policy, |_| 0)
+            pending.finish(plan, view, policy, |_| 0)
         }
     }
 }
@@ -142,7 +144,7 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
     if is_static && intent::is_triggered(&typed) {
         return Ok(Verdict::without_plan(pod.clone(), vec![STATIC.to_owned()]).into());
     }
-    let warnings = intent::warnings(&typed);
+    let mut warnings = intent::warnings(&typed);
     let resources = GpuResources::new(&typed, view);
     let namespace = typed.metadata.namespace.clone().unwrap_or_default();
     let own = if intent::is_triggered(&typed) { own_template(pod)? } else { None };
@@ -160,14 +162,19 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
     // original pod and decide again.
     let (typed, pod) = match own {
         Some(_) => {
-            let pod = rewrite::original(pod, &resources);
-            (typed_of(&pod)?, pod)
+            let typed = typed_of(&rewrite::as_decided(pod, &resources))?;
+            (typed, rewrite::original(pod, &resources))
         }
         None => (typed, pod.clone()),
     };
-    let Some(intent) = intent_of(&typed, &resources, view)? else {
+    // Later calls follow a `LimitRange` that may have set a limit again that the claim has replaced.
+    let unasked = if own.is_none() { unasked(&typed, &resources, view) } else { None };
+    let intent =
+        intent_of(&typed, &resources, view).map_err(|denial| with(denial, unasked.as_deref()))?;
+    let Some(intent) = intent else {
         return Ok(Verdict::without_plan(rewrite::without_note(pod), warnings).into());
     };
+    warnings.extend(unasked.clone());
     pod_check::check(&typed, &intent, view)?;
     let wishes = &intent.wishes;
     if let Some(config) = &wishes.nic_config {
@@ -189,20 +196,22 @@ pub fn begin(pod: &Value, view: &ClusterView, policy: &Policy) -> Result<Begun, 
         group,
         compute_domain,
         template,
+        unasked,
         warnings,
     })))
 }
 
 impl Pending {
-    /// Completes the verdict with this plan. `created` returns how many pods got a
+    /// Completes the verdict with this plan, if there is one. `created` returns how many pods got a
     /// template so recently that their claims may be missing in the view.
     pub fn finish(
         self,
-        plan: Plan,
+        plan: Result<Plan, Denial>,
         view: &ClusterView,
         policy: &Policy,
         created: impl Fn(&str) -> usize,
     ) -> Result<Verdict, AdmitError> {
+        let plan = plan.map_err(|denial| with(denial, self.unasked.as_deref()))?;
         let Self { intent, placement, pod, typed, resources, namespace, group, template, .. } =
             self;
         let domain = self.compute_domain;
@@ -314,7 +323,7 @@ fn plan_anew(
     policy: &Policy,
 ) -> Option<(Plan, Placement)> {
     let resources = GpuResources::new(pod, view);
-    let original = typed_of(&rewrite::original(value, &resources)).ok()?;
+    let original = typed_of(&rewrite::as_decided(value, &resources)).ok()?;
     let intent = intent_of(&original, &resources, view).ok()??;
     let placement = Placement::new(&original);
     Some((plan(&intent, &placement, view, policy).ok()?, placement))
@@ -329,11 +338,19 @@ pub fn compute_domain_of(
 ) -> Result<Option<String>, AdmitError> {
     let resources = GpuResources::new(pod, view);
     let pod = serde_json::to_value(pod).map_err(AdmitError::Malformed)?;
-    match begin(&rewrite::original(&pod, &resources), view, policy)? {
+    match begin(&rewrite::as_decided(&pod, &resources), view, policy)? {
         Begun::Decided(_) => Ok(None),
         Begun::NeedsPlan(pending) => {
             Ok(pending.compute_domain.as_deref().map(cluster_model::compute_domain::name))
         }
+    }
+}
+
+/// The denial with a sentence about GPUs that nobody asked for.
+fn with(denial: Denial, unasked: Option<&str>) -> Denial {
+    match unasked {
+        Some(unasked) => denial.and(unasked),
+        None => denial,
     }
 }
 

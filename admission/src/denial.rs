@@ -26,6 +26,13 @@ impl Denial {
         self
     }
 
+    /// Adds another sentence about the reason.
+    #[must_use]
+    pub(crate) fn and(mut self, also: &str) -> Self {
+        self.why = format!("{}; {also}", self.why);
+        self
+    }
+
     /// The annotation that is denied.
     pub fn annotation(&self) -> &'static str {
         self.annotation

@@ -4,6 +4,7 @@
 
 mod containers;
 mod demand;
+pub mod limit_defaults;
 mod resources;
 mod values;
 mod warnings;
@@ -12,6 +13,7 @@ use crate::denial::Denial;
 use crate::wishes::{Asker, Wishes};
 use cluster_model::gpu_drivers;
 use cluster_model::names::annotation;
+use cluster_model::pod_containers::{DEFAULT_CONTAINER, workloads};
 use cluster_model::view::ClusterView;
 use containers::Limits;
 use k8s_openapi::api::core::v1::Pod;
@@ -20,6 +22,7 @@ use topology_graph::{Level, NicRole};
 
 pub use crate::alignment::{AlignmentPolicy, CLAIM_DEVICES_MAX, Pairing, Share};
 pub use crate::group::Fabric;
+pub(crate) use containers::unasked;
 pub(crate) use resources::of_driver;
 pub use resources::{GpuResource, GpuResources};
 pub use warnings::warnings;
@@ -52,6 +55,8 @@ pub struct Intent {
     pub host_network: bool,
     /// What the NICs are for.
     pub nic_role: NicRole,
+    /// Whether the pod waits while no machine is known that it can run on, if the user says so.
+    pub waits_for_unknown: Option<bool>,
     /// What the pod asks for besides GPUs and NICs.
     pub wishes: Wishes,
     /// The trigger's value as the user wrote it, for messages.
@@ -162,6 +167,7 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
         nic_class: class(annotation::NIC_CLASS)?,
         host_network: asker.is_on_host_network(),
         nic_role: values::nic_role(get(annotation::NIC_ROLE))?,
+        waits_for_unknown: get(annotation::UNKNOWN_SHAPE).map(values::unknown_shape).transpose()?,
         shares,
         wishes,
         trigger: trigger.to_owned(),
@@ -181,7 +187,10 @@ fn shares(
         let Some(gpus) = asked else { return Err(no_gpus(trigger)) };
         let takers = match named {
             Some(named) => named.to_vec(),
-            None => vec![containers::workload(pod).ok_or_else(|| unclear(pod, gpus))?.to_owned()],
+            None => match *workloads(pod) {
+                [only] => vec![only.to_owned()],
+                ref several => return Err(unclear(several, gpus)),
+            },
         };
         return Ok(takers.iter().map(|name| Share::of_main(name, 0..gpus)).collect());
     };
@@ -226,13 +235,13 @@ fn no_gpus(trigger: &str) -> Denial {
 }
 
 /// The denial of a pod of which several containers could get the devices.
-fn unclear(pod: &Pod, gpus: u32) -> Denial {
+fn unclear(several: &[&str], gpus: u32) -> Denial {
     let why = format!(
         "containers {} could get the devices; name one in the annotation {}, set GPU limits in it, or \
          name the workload's in {}",
-        containers::main_names(pod).join(", "),
+        several.join(", "),
         annotation::CONTAINERS,
-        containers::DEFAULT_CONTAINER,
+        DEFAULT_CONTAINER,
     );
     Denial::new(annotation::GPUS, gpus.to_string(), why)
 }

@@ -68,7 +68,7 @@ pub struct Policy {
     pub max_steps: u64,
     /// Namespaces whose pods may set addresses and routes; `*` is all.
     pub network_namespaces: Vec<String>,
-    /// True to admit pods while no machine is known that they can run on.
+    /// True to admit pods while no machine is known that they can run on, unless they say it themselves.
     pub admit_unknown: bool,
     /// The component that puts the pods of a job on one fabric.
     pub fabric: FabricPlacement,
@@ -198,7 +198,8 @@ fn pairs_or_group<'a>(
 /// The plan for the intent: finds machines, proposes claims, tries them, and chooses.
 fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<Decided<'a>, Denial> {
     let (view, placement) = (among.view, among.placement());
-    if policy.admit_unknown && unknown::is_unknown(placement, view) {
+    let waits = intent.waits_for_unknown.unwrap_or(policy.admit_unknown);
+    if waits && unknown::is_unknown(placement, view) {
         let plan = unknown::plan(intent, view, policy)?;
         return Ok(Decided::new(plan, intent, Rest::None));
     }

@@ -202,6 +202,25 @@ pub fn original(pod: &Value, resources: &GpuResources) -> Value {
     pod
 }
 
+/// The same, in which `dranet.io/containers` names the containers that have the claim, if nothing else in
+/// the pod says which get devices: other webhooks may have added containers since.
+pub fn as_decided(pod: &Value, resources: &GpuResources) -> Value {
+    let mut original = original(pod, resources);
+    let mut rewritten = pod.clone();
+    let is_kept = pod["metadata"]["annotations"].get(annotation::LIMITS).is_some();
+    let is_said = pod["metadata"]["annotations"].get(annotation::CONTAINERS).is_some()
+        || !is_kept && limits::text(pod, resources).is_some();
+    let users = containers(&mut rewritten).filter(|container| {
+        let mut claims = container["resources"]["claims"].as_array().into_iter().flatten();
+        claims.any(|claim| claim["name"] == CLAIM)
+    });
+    let users: Vec<&str> = users.filter_map(|container| container["name"].as_str()).collect();
+    if !is_said && !users.is_empty() {
+        original["metadata"]["annotations"][annotation::CONTAINERS] = users.join(",").into();
+    }
+    original
+}
+
 /// The names of the templates of the pod's claims.
 pub fn templates(pod: &Pod) -> impl Iterator<Item = &str> {
     let claims = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());

@@ -18,6 +18,8 @@ mod cluster;
 mod empty;
 #[path = "plans/fleets.rs"]
 mod fleets;
+#[path = "plans/future.rs"]
+mod future;
 #[path = "plans/in_part.rs"]
 mod in_part;
 #[path = "plans/laws.rs"]

@@ -5,6 +5,8 @@
 
 #[path = "plans/cluster.rs"]
 mod cluster;
+#[path = "pods/containers.rs"]
+mod containers;
 #[path = "pods/groups.rs"]
 mod groups;
 

@@ -227,6 +227,20 @@ pub(crate) fn recover(inventory: &mut Inventory, device: &DeviceId) {
     inventory.suppose(device, &values);
 }
 
+/// The same for a device in the form of the API.
+pub fn recovered(mut device: v1::Device) -> v1::Device {
+    device.taints = None;
+    let attributes = device.attributes.iter_mut().flatten();
+    for (name, value) in attributes {
+        match name.as_str() {
+            attribute::PORT_STATE => value.string = Some(PORT_ACTIVE.to_owned()),
+            attribute::DEGRADED => value.bool = Some(false),
+            _ => {}
+        }
+    }
+    device
+}
+
 impl PublishedDevice for Device {
     fn driver(&self) -> &str {
         &self.id().driver

@@ -12,13 +12,14 @@ mod source;
 
 pub use bench::{Against, BenchArgs};
 pub use cluster::{
-    CapacityArgs, DoctorArgs, FabricArgs, LintArgs, PoolsArgs, TopArgs, TrialArgs, VersionArgs,
+    CapacityArgs, DoctorArgs, FabricArgs, LintArgs, MachinesArgs, PoolsArgs, TopArgs, TrialArgs,
+    VersionArgs,
 };
 pub use defrag::{DefragArgs, OwnerName, OwnerNameError};
 pub use files::{
     CompletionArgs, DiffArgs, ManArgs, MigrateArgs, MigrateFormat, Shell, SnapshotArgs,
 };
-pub use form::{FailOn, Form, ListForm, PlanFormat, Shown};
+pub use form::{FailOn, Form, ListForm, MachinesForm, PlanFormat, Shown};
 pub use graph::{GraphArgs, LookArgs, MachineArgs};
 pub use pods::{ExplainArgs, PlanArgs, PolicyArgs, SubjectArgs, VerifyArgs};
 pub use simulate::{AddedNodes, AddedNodesError, SimulateArgs};
@@ -175,6 +176,16 @@ Examples:
   kubectl dranet pools
   kubectl dranet pools rdma -o json")]
     Pools(PoolsArgs),
+    /// Show the known machine types, or what an autoscaler needs to know of a node of one
+    #[command(after_help = "The devices of the node are healthy. Its names, addresses and serial \
+numbers are those of the machine that it is a copy of.
+
+Examples:
+  kubectl dranet machines
+  kubectl dranet machines azure-gb300 --built-in -o slices
+  kubectl dranet machines Standard_ND128isr_GB300_v6 -o karpenter
+  kubectl dranet machines aws-p5 --built-in -o kwok | kubectl apply -f -")]
+    Machines(MachinesArgs),
     /// Write everything that the other commands need to one compressed file
     #[command(after_help = "The file has no volumes, environment variables or command lines of \
 pods, and no Secrets. Every command reads it with --snapshot.
@@ -241,6 +252,7 @@ impl Command {
             Self::Fabric(args) => args.output == Form::Text,
             Self::Top(args) => is_list(args.output),
             Self::Pools(args) => is_list(args.output),
+            Self::Machines(args) => args.machine.is_none() && args.output == MachinesForm::Text,
             Self::Diff(args) => args.output == Form::Text,
             Self::Version(args) => args.output == Form::Text,
             Self::Graph(_)

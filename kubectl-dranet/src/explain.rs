@@ -19,6 +19,7 @@ use crate::fabric_condition::why_waiting;
 use crate::groups::CreatedPods;
 use crate::in_use::InUse;
 use crate::kinds::USE;
+use crate::kueue;
 use crate::predicted::{add_planned, pools_of};
 use crate::preemption::Preemptions;
 use crate::settings;
@@ -59,6 +60,8 @@ pub(crate) struct Scene<'c> {
     pub(crate) fabric: Option<&'c str>,
     /// ResourceQuotas.
     pub(crate) quotas: &'c [Value],
+    /// Workloads of Kueue.
+    pub(crate) workloads: &'c [Value],
 }
 
 /// The explanation of a pod.
@@ -103,11 +106,11 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let in_use = seen.in_use()?;
     let groups = seen.group_pods()?;
     let preemptions = Preemptions::new(&seen)?;
-    let quotas = seen.quotas();
+    let (quotas, workloads) = (seen.quotas(), seen.workloads());
     let ReadCluster { view, notes, .. } = seen;
-    let (policy, in_use, quotas) = (&policy, &in_use, &quotas);
-    let preemptions = &preemptions;
-    let scene = Scene { view: &view, policy, in_use, preemptions, fabric: None, quotas };
+    let (policy, in_use, preemptions) = (&policy, &in_use, &preemptions);
+    let (quotas, workloads) = (&*quotas, &*workloads);
+    let scene = Scene { view: &view, policy, in_use, preemptions, fabric: None, quotas, workloads };
     let created = CreatedPods::new(&subjects, &view, policy);
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
@@ -309,7 +312,13 @@ fn on_nodes(
     let gates = spec.scheduling_gates.iter().flatten();
     let gates = gates.filter(|gate| scene.fabric.is_none() || gate.name != GATE_FABRIC);
     let is_gated = scene.fabric.is_none() && gates.clone().any(|gate| gate.name == GATE_FABRIC);
-    let mut waits: Vec<String> = gates.map(|it| gate(&it.name, why_waiting(pod))).collect();
+    let of_kueue = kueue::why(pod, scene.workloads);
+    let waits = gates.map(|it| {
+        let is_kueues = kueue::is_gate(&it.name);
+        let why = if is_kueues { of_kueue.as_deref() } else { why_waiting(pod) };
+        gate(&it.name, why)
+    });
+    let mut waits: Vec<String> = waits.collect();
     let mut preemption = None;
     if attempt.fits().is_empty() {
         preemption = scene.preemptions.explain(admitted, room.view(), &scene.in_use.nodes);
@@ -365,7 +374,8 @@ fn on_nodes(
         withheld = withheld::sentences(room.view(), &candidates);
         // What lets this pod run need not let its group run.
         if !is_gated {
-            changes = changes::smallest(pod, (scene, room), &candidates, (&outcomes, ask))?;
+            let pods = (*pod, *admitted);
+            changes = changes::smallest(pods, (scene, room), &candidates, (&outcomes, ask))?;
         }
     }
     Ok(OnNodes {
@@ -421,13 +431,15 @@ pub(crate) fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     })
 }
 
-/// Why the scheduler does not consider a pod with this gate; `group` is why its group has no fabric.
-fn gate(gate: &str, group: Option<&str>) -> String {
-    let what = match (gate, group) {
+/// Why the scheduler does not consider a pod with this gate; `why` is why its group has no fabric, or why
+/// Kueue holds it.
+fn gate(gate: &str, why: Option<&str>) -> String {
+    let what = match (gate, why) {
         (GATE_FABRIC, None) => {
             "no fabric is chosen for its group (gate dranet.io/fabric)".to_owned()
         }
         (GATE_FABRIC, Some(why)) => format!("no fabric is chosen for its group: {why}"),
+        (other, Some(why)) if kueue::is_gate(other) => why.to_owned(),
         (other, _) => format!("scheduling gate {other}"),
     };
     format!("the scheduler does not consider it yet: {what}")

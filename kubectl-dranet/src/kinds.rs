@@ -48,6 +48,7 @@ pub(crate) const COMPUTE_DOMAINS: Kind =
     kind("resource.nvidia.com/v1beta1", "ComputeDomain", "computedomains");
 pub(crate) const EVENTS: Kind = kind("events.k8s.io/v1", "Event", "events");
 pub(crate) const TOPOLOGIES: Kind = kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies");
+pub(crate) const WORKLOADS: Kind = kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads");
 pub(crate) const HYPER_NODES: Kind =
     kind("topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes");
 pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");

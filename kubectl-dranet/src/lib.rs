@@ -25,14 +25,17 @@ mod groups;
 mod in_use;
 mod installed_drivers;
 mod kinds;
+mod kueue;
 mod lint;
 #[cfg(feature = "live")]
 mod live;
 #[cfg(not(feature = "live"))]
 #[path = "no_client.rs"]
 mod live;
+mod machines;
 mod migrate;
 mod moves;
+mod new_node;
 mod nodes;
 mod output;
 mod own_pods;
@@ -44,6 +47,7 @@ mod preemption;
 #[cfg(feature = "live")]
 mod progress;
 mod reply;
+mod rollout;
 pub mod selector;
 mod settings;
 pub mod shape;
@@ -87,6 +91,7 @@ fn decided(command: &Command) -> anyhow::Result<Output> {
         Command::Fabric(args) => fabric::run(args),
         Command::Top(args) => top::run(args),
         Command::Pools(args) => pools::run(args),
+        Command::Machines(args) => machines::run(args),
         Command::Snapshot(args) => snapshot::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Migrate(args) => migrate::run(args),

@@ -66,7 +66,7 @@ struct Surroundings<'c> {
 }
 
 fn decide(
-    Subject { pod, job_size, refused, .. }: &Subject,
+    Subject { pod, job_size, refused, count, surge, .. }: &Subject,
     Surroundings { view, in_use, groups, quotas }: Surroundings<'_>,
     (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
 ) -> anyhow::Result<Output> {
@@ -94,6 +94,10 @@ fn decide(
     let mut with_template = view.clone();
     add_planned(&mut with_template, &planned, &namespace)?;
     let now = Now::new(&admitted, &with_template, (in_use, quotas));
+    let surge = surge.as_ref();
+    verdict
+        .warnings
+        .extend(surge.and_then(|surge| surge.warning((&admitted, *count), &with_template, in_use)));
     disown(&mut verdict.pod);
     let planned = &planned;
     let mut template = serde_json::to_value(&planned.template)?;

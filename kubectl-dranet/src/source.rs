@@ -7,6 +7,7 @@ use crate::kinds::{
     BUDGETS, COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
     INSTALLATION, Kind, LIMIT_RANGES, NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS,
     Query, RUNTIME_CLASSES, STORAGE_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW, VOLUME_CLAIMS, VOLUMES,
+    WORKLOADS,
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
@@ -525,6 +526,15 @@ impl ReadCluster {
     /// The quotas and `LimitRange`s that were kept.
     pub(crate) fn quotas(&self) -> Vec<Value> {
         self.of_kind("ResourceQuota").chain(self.of_kind("LimitRange")).cloned().collect()
+    }
+
+    /// Kueue's Workloads that were kept; Kubernetes has objects of this name too.
+    pub(crate) fn workloads(&self) -> Vec<Value> {
+        let group = WORKLOADS.version.split('/').next().unwrap_or_default();
+        let of_kueue = self.of_kind(WORKLOADS.name).filter(|workload| {
+            workload["apiVersion"].as_str().is_some_and(|version| version.starts_with(group))
+        });
+        of_kueue.cloned().collect()
     }
 
     /// The objects of a kind that were kept.

@@ -12,7 +12,8 @@ pub(crate) use filled::fill;
 pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
-use crate::kinds::{DEPLOYMENTS, PODS};
+use crate::kinds::{DEPLOYMENTS, PODS, WORKLOADS};
+use crate::kueue;
 use crate::settings::PREEMPTOR;
 use crate::source::{self, ReadCluster, Source};
 use dra_allocator::Quantity;
@@ -32,6 +33,7 @@ pub(crate) const KINDS: &[&str] = &[
     "PriorityClass",
     "ResourceQuota",
     "RuntimeClass",
+    "Workload",
 ];
 
 /// The pods that the flags name, each with its namespace if known, and the cluster as admission
@@ -63,6 +65,10 @@ pub(crate) fn read(
         "it is not known whether preemptor runs",
     ));
     queries.extend(beside.namespaces(&namespaces));
+    if subjects.iter().any(|subject| kueue::holds(&subject.pod)) {
+        let without = "why Kueue holds the pod is not known";
+        queries.extend(namespaces.iter().map(|namespace| WORKLOADS.of(Some(namespace), without)));
+    }
     let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);
     if let (Source::File(path, _), Some(name)) = (&source, name) {

@@ -11,6 +11,8 @@ mod filled;
 mod inputs;
 #[path = "answers/now.rs"]
 mod now;
+#[path = "answers/rollouts.rs"]
+mod rollouts;
 #[path = "answers/scheduler.rs"]
 mod scheduler;
 #[path = "answers/verdicts.rs"]

@@ -48,6 +48,7 @@ fn every_schema_is_documented() {
         difference::<types::Fabrics>("fabric"),
         difference::<types::Top>("top"),
         difference::<types::Pools>("pools"),
+        difference::<types::Machines>("machines"),
         difference::<types::Version>("version"),
         difference::<types::Diff>("diff"),
         difference::<types::Migrate>("migrate"),

@@ -199,7 +199,7 @@ fn unschedulable_pods_are_explained() {
     };
     let asked = Asked::new(&[job("denied", 2, (1, 9)), gated, unknown], &[], |_| {});
     insta::assert_snapshot!(asked.run(&[]));
-    insta::assert_snapshot!(asked.run(&["--add-nodes", "p5.48xlarge=2"]));
+    insta::assert_snapshot!(asked.run(&["--add-nodes", "m9.large=2"]));
 }
 
 /// Rules about other pods are reported as ignored, if they could keep a pod off a node.

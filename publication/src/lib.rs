@@ -22,6 +22,8 @@ pub mod late;
 #[cfg(feature = "fixture")]
 pub mod live;
 pub mod machine;
+#[cfg(feature = "machines")]
+pub mod machine_type;
 pub mod netns_mode;
 pub mod network;
 pub mod nic;

@@ -3,21 +3,14 @@
 //! A machine is one of topology-graph's fixtures. Its NICs and topology are published as
 //! by node-driver; its GPUs as by their DRA driver.
 
-use cluster_model::gpu_drivers::{self, GpuDriver};
+use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::{self, attribute, label};
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
-use publication::attribute::Text;
-use publication::cloud::CloudMetadata;
-use publication::decision::decide;
-use publication::machine::Facts;
-use publication::network::NetworkFacts;
+use publication::machine_type::{MachineType, MachineTypeError};
 use serde_json::{Value, json};
-use topology_graph::{
-    HostRoot, NicRole, NodeTopology, NodeTopologySpec, PciAddress, Snapshot, Topology, fixture,
-    read,
-};
+use topology_graph::{NicRole, NodeTopology, NodeTopologySpec, PciAddress, Topology};
 
 /// The maximum number of devices of a machine: each is a bit of [`Devices`].
 const DEVICES_MAX: usize = 64;
@@ -68,14 +61,9 @@ pub struct SimulatedMachine {
 /// The machine is unknown, or cannot run jobs with GPUs and NICs.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// topology-graph has no such fixture.
-    #[error("there is no machine `{name}`; machines: {}", known.join(", "))]
-    Unknown {
-        /// The requested name.
-        name: String,
-        /// The known names.
-        known: Vec<&'static str>,
-    },
+    /// It is unknown, or could not be read.
+    #[error(transparent)]
+    Type(#[from] MachineTypeError),
     /// It lacks GPUs or NICs, or has more than a set can hold.
     #[error("machine `{name}` cannot run the jobs: {why}")]
     Unfit {
@@ -84,15 +72,7 @@ pub enum MachineError {
         /// The reason.
         why: String,
     },
-    /// Its description could not be converted into files.
-    #[error("failed to plant machine `{name}`")]
-    Plant {
-        /// The machine.
-        name: String,
-        /// Why.
-        source: fixture::PlantError,
-    },
-    /// Its files could not be written or read.
+    /// What is published on it could not be read.
     #[error("failed to read machine `{name}`: {why}")]
     Read {
         /// The machine.
@@ -111,23 +91,19 @@ impl MachineError {
 impl SimulatedMachine {
     /// The machine of a fixture, as its drivers publish it.
     pub fn load(name: &str) -> Result<Self, MachineError> {
-        let snapshot = snapshot(name)?;
-        let facts = Facts {
-            snapshot: snapshot.clone(),
-            network: NetworkFacts::default(),
-            cloud: cloud(name),
-            rails: None,
-        };
-        let decision = decide(&facts);
-        let topology = Topology::from_spec(&decision.topology)
+        let machine = MachineType::built_in(name)?;
+        let topology = Topology::from_spec(&machine.graph)
             .map_err(|error| MachineError::read(name, &error))?;
         let unfit = |why: &str| MachineError::Unfit { name: name.to_owned(), why: why.to_owned() };
-        let first = topology.gpus().first().ok_or_else(|| unfit("it has no GPU"))?;
-        let gpu_driver = gpu_drivers::by_pci_vendor(first.vendor)
-            .ok_or_else(|| unfit("no DRA driver is known for its GPUs"))?;
-        let nics = serde_json::to_value(&decision.devices);
-        let nics = nics.map_err(|error| MachineError::read(name, &error))?;
-        let gpus = gpu_devices(&topology, &snapshot, gpu_driver);
+        if topology.gpus().is_empty() {
+            return Err(unfit("it has no GPU"));
+        }
+        let gpu_driver =
+            machine.gpu_driver.ok_or_else(|| unfit("no DRA driver is known for its GPUs"))?;
+        let nics = serde_json::to_value(&machine.nics)
+            .map_err(|error| MachineError::read(name, &error))?;
+        let gpus = serde_json::to_value(&machine.gpus)
+            .map_err(|error| MachineError::read(name, &error))?;
         let mut devices = published(gpu_driver.driver, &gpus);
         let count = devices.len();
         devices.extend(published(names::DRIVER, &nics));
@@ -143,7 +119,7 @@ impl SimulatedMachine {
             devices,
             gpus: u32::try_from(count).map_err(|_| unfit("it has too many GPUs"))?,
             topology,
-            spec: decision.topology,
+            spec: machine.graph,
             slices: vec![(gpu_driver.driver, gpus), (names::DRIVER, nics)],
         })
     }
@@ -285,24 +261,6 @@ fn class(name: &str, expression: &str) -> DeviceClass {
     serde_json::from_value(object).expect("this is a DeviceClass")
 }
 
-fn snapshot(name: &str) -> Result<Snapshot, MachineError> {
-    let text = fixture::machine(name).ok_or_else(|| MachineError::Unknown {
-        name: name.to_owned(),
-        known: fixture::MACHINES.iter().map(|(name, _)| *name).collect(),
-    })?;
-    let root = tempfile::tempdir().map_err(|error| MachineError::read(name, &error))?;
-    fixture::plant(text, root.path())
-        .map_err(|source| MachineError::Plant { name: name.to_owned(), source })?;
-    read(&HostRoot::at(root.path())).map_err(|error| MachineError::read(name, &error))
-}
-
-/// The cloud's metadata for the machine, from which the driver selects the overlay.
-fn cloud(name: &str) -> CloudMetadata {
-    let size = fixture::vm_size(name).filter(|_| name.starts_with("azure"));
-    let size = size.and_then(Text::new).map(|size| (attribute::AZURE_VM_SIZE, size));
-    size.into_iter().map(|(name, size)| (name.to_owned(), size)).collect()
-}
-
 /// The devices of a slice.
 fn published(driver: &str, devices: &Value) -> Vec<Device> {
     devices
@@ -334,33 +292,6 @@ fn own(devices: &Value, node: &str) -> Value {
         }
     }
     devices
-}
-
-/// The GPUs as published by NVIDIA's driver from v0.5.0 and AMD's v1.0.
-fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> Value {
-    let devices = topology.gpus().iter().enumerate().map(|(index, gpu)| {
-        let function = snapshot.pci.iter().find(|function| function.address == gpu.address);
-        let root = function.filter(|function| function.path.starts_with("devices/pci"));
-        let mut attributes = json!({});
-        attributes[attribute::PCI_BUS_ID] = json!({ "string": gpu.address.to_string() });
-        if let Some(root) = root.and_then(|function| function.root) {
-            attributes[attribute::PCIE_ROOT] = json!({ "string": root.to_string() });
-        }
-        if driver.kind_attribute.is_some() {
-            attributes["type"] = json!({ "string": driver.gpu_kind });
-        }
-        if driver.uuid_attribute.is_some() {
-            let uuid = gpu.uuid.clone().unwrap_or_else(|| format!("GPU-{}", gpu.address));
-            attributes["uuid"] = json!({ "string": uuid });
-        }
-        if let Some(numa) = gpu.numa {
-            let bare = driver.numa_attribute.and_then(|name| name.rsplit('/').next());
-            let name = bare.unwrap_or(attribute::NUMA_NODE);
-            attributes[name] = json!({ "int": i64::from(numa.0) });
-        }
-        json!({ "name": format!("gpu-{index}"), "attributes": attributes })
-    });
-    devices.collect()
 }
 
 #[cfg(test)]

@@ -253,6 +253,7 @@ fn every_flag_is_documented() {
         "fabric",
         "top",
         "pools",
+        "machines",
         "snapshot",
         "diff",
         "migrate",

@@ -5,35 +5,16 @@
 //! main containers and sidecars run together. An ordinary init container runs alone
 //! beside the sidecars that started before it, and uses devices that others get later.
 
-mod defaults;
-
-use super::{GpuResource, GpuResources, Share, deny};
+use super::limit_defaults::Defaults;
+use super::{GpuResource, GpuResources, Share, annotations, deny};
 use crate::denial::Denial;
 use cluster_model::gpu_drivers;
+use cluster_model::names::annotation;
 use cluster_model::pod_containers::{ContainerKind, in_order, main_first};
-use defaults::Defaults;
+use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use std::collections::HashSet;
-
-/// The annotation with the container that `kubectl logs` and `kubectl exec` use by default.
-pub(super) const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-
-/// Names of containers that other projects add to pods: Istio, Linkerd, Kuma, Consul, Dapr, Knative,
-/// Vault, OpenTelemetry's operator, GKE's bucket mounts and Cloud SQL's proxy.
-const SIDECARS: [&str; 11] = [
-    "cloud-sql-proxy",
-    "consul-dataplane",
-    "daprd",
-    "envoy-sidecar",
-    "gke-gcsfuse-sidecar",
-    "istio-proxy",
-    "kuma-sidecar",
-    "linkerd-proxy",
-    "otc-container",
-    "queue-proxy",
-    "vault-agent",
-];
+use std::collections::{BTreeMap, HashSet};
 
 /// GPU limits of a pod.
 #[derive(Clone, Debug)]
@@ -83,6 +64,37 @@ pub(super) fn limits(
     Ok(Limits { resource: resource.cloned(), shares: share_out(&counts) })
 }
 
+/// Which GPUs of a pod nobody asked for: those that a `LimitRange` sets in containers without a limit,
+/// and what to do. `None` if there are none, or if the pod says its number of GPUs, which counts instead.
+pub(crate) fn unasked(pod: &Pod, resources: &GpuResources, view: &ClusterView) -> Option<String> {
+    if annotations(pod).contains_key(annotation::GPUS) {
+        return None;
+    }
+    let defaults = Defaults::new(pod);
+    let mut set: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for (kind, container) in pod.spec.iter().flat_map(in_order) {
+        for (name, amount) in gpu_limits(container, resources) {
+            if defaults.has(kind, &container.name, name) {
+                let by = set.entry((name, amount.0.as_str())).or_default();
+                by.push(format!("`{}`", container.name));
+            }
+        }
+    }
+    let ((resource, amount), containers) = set.into_iter().next()?;
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let range = match view.limit_ranges().setting(namespace, resource).next() {
+        Some(range) => format!("LimitRange `{}`", range.name),
+        None => "a LimitRange".to_owned(),
+    };
+    Some(format!(
+        "{range} of the namespace sets the limit {resource}: \"{amount}\" in {}, where the pod has none; \
+         its max is such a default too; set {}, which counts instead, or take {resource} out of the \
+         LimitRange",
+        containers.join(", "),
+        annotation::GPUS
+    ))
+}
+
 /// Assigns GPUs in the order in which containers start. A container that stays keeps its GPUs; an
 /// init container's are free again when it has ended.
 fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
@@ -102,30 +114,6 @@ fn share_out(counts: &[(ContainerKind, &String, u32)]) -> Vec<Share> {
 /// Names of all containers, main ones first.
 pub(super) fn names(pod: &Pod) -> Vec<&str> {
     pod.spec.iter().flat_map(main_first).map(|container| container.name.as_str()).collect()
-}
-
-/// Names of the main containers.
-pub(super) fn main_names(pod: &Pod) -> Vec<&str> {
-    let main = pod.spec.iter().flat_map(|spec| &spec.containers);
-    main.map(|container| container.name.as_str()).collect()
-}
-
-/// The container that gets the devices if the pod does not say which: the one that kubectl uses by
-/// default, otherwise the only main container that is not a proxy or an agent beside the workload.
-/// `None` if several could be meant.
-pub(super) fn workload(pod: &Pod) -> Option<&str> {
-    let main = main_names(pod);
-    let default = super::annotations(pod).get(DEFAULT_CONTAINER);
-    if let Some(default) = default.filter(|default| main.contains(&default.as_str())) {
-        return Some(default);
-    }
-    match main.as_slice() {
-        [only] => Some(only),
-        several => {
-            let mut workloads = several.iter().filter(|name| !SIDECARS.contains(name));
-            workloads.next().filter(|_| workloads.next().is_none()).copied()
-        }
-    }
 }
 
 /// A container's limits on GPU resources, whole or not. Zero is no request.

@@ -70,6 +70,16 @@ pub(super) fn pairing(value: Option<&str>, gpus: u32, nics: u32) -> Result<Pairi
     }
 }
 
+/// Parses whether the pod waits while no machine is known that it can run on.
+pub(super) fn unknown_shape(value: &str) -> Result<bool, Denial> {
+    match value {
+        "admit" => Ok(true),
+        "deny" => Ok(false),
+        _ => Err(Denial::new(annotation::UNKNOWN_SHAPE, value, "invalid value")
+            .allowed("\"admit\" or \"deny\"")),
+    }
+}
+
 /// Parses the role of the NICs. Nobody may have NICs that manage NVLink switches.
 pub(super) fn nic_role(value: Option<&str>) -> Result<NicRole, Denial> {
     let Some(value) = value else { return Ok(NicRole::Compute) };

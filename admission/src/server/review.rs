@@ -133,10 +133,8 @@ impl Waiting {
         let Self { pending, pod, response, is_dry_run } = self;
         let is_pinned = plan.as_ref().is_ok_and(|plan| !plan.pins.is_empty());
         let mut assignments = is_pinned.then(|| recent.lock());
-        let finished = plan.map_err(AdmitError::Denied).and_then(|plan| {
-            pending.finish(plan, view, policy, |template| {
-                assignments.as_ref().map_or(0, |it| it.of(template))
-            })
+        let finished = pending.finish(plan, view, policy, |template| {
+            assignments.as_ref().map_or(0, |it| it.of(template))
         });
         let verdict = match finished {
             Ok(verdict) => verdict,

@@ -96,6 +96,42 @@ fn a_limit_range_that_refuses_the_pod_is_named() {
     }
 }
 
+/// Nobody wrote the limits that the denial is about.
+#[test]
+fn a_denial_tells_defaults_of_a_limit_range_from_limits() {
+    let set = "LimitRanger plugin set: nvidia.com/gpu limit for container nccl; nvidia.com/gpu limit \
+               for container istio-proxy";
+    let by_default = |gpus: u32| {
+        let mut pod = pod("nvidia.com/gpu", gpus, &[("aligned-nics", "per-gpu")]);
+        let mut proxy = pod["spec"]["containers"][0].clone();
+        proxy["name"] = "istio-proxy".into();
+        pod["spec"]["containers"].as_array_mut().unwrap().push(proxy);
+        pod["metadata"]["annotations"]["kubernetes.io/limit-ranger"] = set.into();
+        pod
+    };
+    let bound: LimitRange = serde_json::from_value(json!({
+        "metadata": {"name": "gpus", "namespace": "default"},
+        "spec": {"limits": [{"type": "Container", "max": {"nvidia.com/gpu": "4"}}]},
+    }))
+    .unwrap();
+    for (range, named) in [(None, "a LimitRange"), (Some(bound), "LimitRange `gpus`")] {
+        let mut view = cluster(&[GB300]);
+        range.into_iter().for_each(|range| view.apply(range).unwrap());
+        let said = format!(
+            "{named} of the namespace sets the limit nvidia.com/gpu: \"4\" in `nccl`, `istio-proxy`, \
+             where the pod has none"
+        );
+        let text = denial(&by_default(4), &view, &Policy::default());
+        assert!(text.contains(&said), "{text}");
+        let warnings = admitted(&by_default(1), &view).warnings.join("\n");
+        assert!(warnings.contains(&said.replace('4', "1")), "{warnings}");
+        let mut counted = by_default(4);
+        counted["metadata"]["annotations"]["dranet.io/gpus"] = "1".into();
+        let warnings = admitted(&counted, &view).warnings.join("\n");
+        assert!(!warnings.contains("sets the limit"), "{warnings}");
+    }
+}
+
 /// A namespace whose quota counts limits but not claims.
 #[test]
 fn a_claim_that_escapes_a_quota_is_denied_or_warned_about() {

@@ -68,6 +68,24 @@ fn fits(view: &ClusterView, spec: &ResourceClaimSpec) -> bool {
     matches!(attempt.outcome, Outcome::Allocated(_))
 }
 
+/// A pod says for itself whether it waits.
+#[test]
+fn the_annotation_of_a_pod_decides_before_the_operator() {
+    let nobody = with_parts(cluster(&[]));
+    for (said, by_operator, waits) in [
+        (None, false, false),
+        (None, true, true),
+        (Some("admit"), false, true),
+        (Some("deny"), true, false),
+    ] {
+        let mut annotations = vec![("aligned-nics", "1")];
+        annotations.extend(said.map(|said| ("unknown-shape", said)));
+        let pod = pod("nvidia.com/gpu", 1, &annotations);
+        let policy = Policy { admit_unknown: by_operator, ..Policy::default() };
+        assert_eq!(admit(&pod, &nobody, &policy).is_ok(), waits, "{said:?}, {by_operator}");
+    }
+}
+
 /// The machines on which a pod fits if it is planned before they are known, and those on which it fits
 /// only if it is planned afterwards.
 #[test]

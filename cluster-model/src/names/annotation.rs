@@ -83,6 +83,8 @@ annotations! {
         PAIRING = "dranet.io/pairing";
         /// The same rail for all pods of a job.
         RAIL = "dranet.io/rail";
+        /// What happens while no machine is known that the pod can run on: `admit`, `deny`.
+        UNKNOWN_SHAPE = "dranet.io/unknown-shape";
     }
     Allows {
         /// `true` if the pod may be evicted to make room by moving it.

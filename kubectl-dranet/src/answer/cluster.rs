@@ -338,3 +338,29 @@ pub(crate) struct Amount {
     /// All.
     pub(crate) all: usize,
 }
+
+/// `kubectl dranet machines -o json`.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Machines {
+    /// The known machine types.
+    pub(crate) machines: Vec<KnownMachine>,
+}
+
+/// A machine type.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KnownMachine {
+    /// Its name.
+    pub(crate) name: String,
+    /// The nodes of this type in the cluster: 0 if it is only remembered, null if it is built in.
+    pub(crate) nodes: Option<usize>,
+    /// GPUs of a node.
+    pub(crate) gpus: usize,
+    /// NICs of a node.
+    pub(crate) nics: usize,
+    /// The drivers that publish devices of a node.
+    pub(crate) drivers: Vec<String>,
+}

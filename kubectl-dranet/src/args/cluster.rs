@@ -1,6 +1,6 @@
 //! Flags of the commands about the cluster.
 
-use super::form::{FailOn, Form, ListForm};
+use super::form::{FailOn, Form, ListForm, MachinesForm};
 use super::pods::PolicyArgs;
 use super::source::{AdmissionArgs, SourceArgs};
 use crate::selector::Selector;
@@ -155,6 +155,27 @@ pub struct PoolsArgs {
     /// Output format; wide and json have the addresses
     #[arg(long, short, value_enum, default_value_t = ListForm::Text)]
     pub output: ListForm,
+}
+
+/// Flags of `machines`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct MachinesArgs {
+    /// Machine type of which to print the objects of a node that does not exist yet; by default the known
+    /// machine types
+    #[arg(value_name = "TYPE")]
+    pub machine: Option<String>,
+    /// Only machine types that are built in, without a cluster
+    #[arg(long, conflicts_with_all = ["snapshot", "kubeconfig", "context"])]
+    pub built_in: bool,
+    /// The cluster.
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Namespace of admission, which remembers machine types there
+    #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
+    pub admission_namespace: String,
+    /// Output format; of a machine type text, yaml and json are its slices
+    #[arg(long, short, value_enum, default_value_t = MachinesForm::Text)]
+    pub output: MachinesForm,
 }
 
 /// Flags of `version`.

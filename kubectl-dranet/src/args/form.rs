@@ -28,6 +28,25 @@ pub enum ListForm {
     Yaml,
 }
 
+/// Output format of machine types.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MachinesForm {
+    /// A table, for a person.
+    Text,
+    /// JSON.
+    Json,
+    /// YAML.
+    Yaml,
+    /// The ResourceSlices of a node.
+    Slices,
+    /// A node and its ResourceSlices, for the node group of a Cluster Autoscaler.
+    Nodegroup,
+    /// Templates of ResourceSlices, for a provider of Karpenter.
+    Karpenter,
+    /// A node that kwok plays, with its NodeTopology and ResourceSlices.
+    Kwok,
+}
+
 /// Output format of a plan.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanFormat {

@@ -13,7 +13,7 @@ pub struct SimulateArgs {
     /// its `replicas` or `parallelism` say. `-` reads standard input. May be repeated
     #[arg(long = "filename", short, value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
-    /// Nodes to add first, as `SHAPE=NUMBER`. SHAPE is a machine type that `kubectl dranet capacity`
+    /// Nodes to add first, as `SHAPE=NUMBER`. SHAPE is a machine type that `kubectl dranet machines`
     /// prints, the hash of a shape, or a node. The new nodes equal the first node of that shape, with
     /// nothing in use. May be repeated
     #[arg(long = "add-nodes", value_name = "SHAPE=NUMBER")]

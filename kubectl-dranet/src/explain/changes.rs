@@ -7,6 +7,7 @@ use super::devices::Outcomes;
 use crate::answer::{ExplainChange, ToMove};
 use crate::moves::fewest;
 use crate::predicted::add_planned;
+use crate::rollout::Stuck;
 use crate::text::counted;
 use admission::admit::admit;
 use admission::intent::GpuResources;
@@ -37,13 +38,16 @@ impl fmt::Display for ExplainChange {
 
 /// Changes that would let the pod run, smallest first.
 pub(super) fn smallest(
-    pod: &Value,
+    (pod, admitted): (&Value, &Pod),
     (scene, room): (Scene<'_>, &Room<'_>),
     nodes: &[&str],
     (outcomes, ask): (&Outcomes, &Ask),
 ) -> anyhow::Result<Vec<ExplainChange>> {
     let own = original(pod, scene.view)?;
     let mut found = Vec::new();
+    if let Some(stuck) = Stuck::new(admitted, ask, room) {
+        found.push(ExplainChange { change: stuck.change(), nodes: 1, fabric: None });
+    }
     if let Some(own) = own.as_ref().filter(|own| *own != pod) {
         found.extend(anew(own, scene, nodes)?);
     }
@@ -65,7 +69,7 @@ fn original(pod: &Value, view: &ClusterView) -> anyhow::Result<Option<Value>> {
     let typed = Pod::deserialize(pod)?;
     let mut pod = pod.clone();
     if pod["metadata"]["annotations"][annotation::PLAN].is_string() {
-        pod = rewrite::original(&pod, &GpuResources::new(&typed, view));
+        pod = rewrite::as_decided(&pod, &GpuResources::new(&typed, view));
     }
     let has_claims = pod["spec"]["resourceClaims"].as_array().is_some_and(|all| !all.is_empty());
     Ok((!has_claims).then_some(pod))

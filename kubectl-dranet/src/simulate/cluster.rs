@@ -186,7 +186,7 @@ impl Cluster {
 
     fn scene<'s>(&'s self, fabric: Option<&'s str>) -> Scene<'s> {
         let Self { view, policy, in_use, preemptions, quotas, .. } = self;
-        Scene { view, policy, in_use, preemptions, fabric, quotas }
+        Scene { view, policy, in_use, preemptions, fabric, quotas, workloads: &[] }
     }
 
     /// Returns the pod as admitted, or the answer if nodes need not be examined.

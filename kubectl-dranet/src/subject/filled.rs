@@ -4,8 +4,13 @@
 
 use super::Subject;
 use crate::source::ReadCluster;
+use admission::intent::limit_defaults;
 use dra_allocator::Quantity;
 use serde_json::{Map, Value, json};
+
+/// The lists of containers, and what `LimitRanger` calls their containers.
+const CONTAINER_LISTS: [(&str, &str); 2] =
+    [("containers", "container"), ("initContainers", "init container")];
 
 /// Fills in pods from files; pods of a cluster are filled in already.
 pub(crate) fn fill(subjects: &mut [Subject], seen: &ReadCluster) {
@@ -22,7 +27,7 @@ pub(crate) fn fill(subjects: &mut [Subject], seen: &ReadCluster) {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
         for range in seen.of_kind("LimitRange") {
             if range["metadata"]["namespace"] == namespace.as_str() {
-                fill_limits(&mut pod["spec"], range);
+                fill_limits(pod, range);
             }
         }
         let spec = &pod["spec"];
@@ -76,35 +81,52 @@ fn fill_priority(spec: &mut Value, seen: &ReadCluster) {
     }
 }
 
-/// Limits and requests of containers that set none. A limit without a request is the request too, which
-/// the API server fills in before.
-fn fill_limits(spec: &mut Value, range: &Value) {
+/// Limits and requests of containers that set none, and the annotation that lists them. A limit without
+/// a request is the request too, which the API server fills in before.
+fn fill_limits(pod: &mut Value, range: &Value) {
     let items = range["spec"]["limits"].as_array().into_iter().flatten();
-    let items: Vec<&Value> = items.filter(|item| item["type"] == "Container").collect();
-    for field in ["containers", "initContainers"] {
-        for container in spec[field].as_array_mut().into_iter().flatten() {
+    let items: Vec<[Map<String, Value>; 2]> =
+        items.filter(|item| item["type"] == "Container").map(defaults).collect();
+    let mut set = Vec::new();
+    for (field, list) in CONTAINER_LISTS {
+        for container in pod["spec"][field].as_array_mut().into_iter().flatten() {
             let own = &container["resources"];
-            let mut limits = amounts(&own["limits"]);
+            let limits = amounts(&own["limits"]);
             let mut requests = limits.clone();
             requests.extend(amounts(&own["requests"]));
-            for item in &items {
-                let by_default = amounts(&item["default"]);
-                let requested = amounts(&item["defaultRequest"]);
-                for (name, amount) in by_default.iter().chain(&requested) {
-                    let amount = requested.get(name).unwrap_or(amount);
-                    requests.entry(name.clone()).or_insert_with(|| amount.clone());
+            for (at, kind, mut amounts) in [(1, "request", requests), (0, "limit", limits)] {
+                let missing = items.iter().flat_map(|item| &item[at]);
+                let missing = missing.filter(|(name, _)| !amounts.contains_key(*name));
+                let missing: Map<String, Value> =
+                    missing.map(|(name, amount)| (name.clone(), amount.clone())).collect();
+                if !missing.is_empty() {
+                    let mut names: Vec<&str> = missing.keys().map(String::as_str).collect();
+                    names.sort_unstable();
+                    let container = word(&container["name"]);
+                    set.push(format!("{} {kind} for {list} {container}", names.join(", ")));
                 }
-                for (name, amount) in by_default {
-                    limits.entry(name).or_insert(amount);
-                }
-            }
-            for (field, amounts) in [("limits", limits), ("requests", requests)] {
+                amounts.extend(missing);
                 if !amounts.is_empty() {
-                    container["resources"][field] = amounts.into();
+                    container["resources"][format!("{kind}s")] = amounts.into();
                 }
             }
         }
     }
+    if !set.is_empty() {
+        let text = format!("{}{}", limit_defaults::START, set.join("; "));
+        pod["metadata"]["annotations"][limit_defaults::ANNOTATION] = text.into();
+    }
+}
+
+/// The limits and requests that an item sets (`SetDefaults_LimitRangeItem` of `pkg/apis/core/v1`): a
+/// maximum is the limit, a limit is the request, and otherwise a minimum is the request.
+fn defaults(item: &Value) -> [Map<String, Value>; 2] {
+    let mut limits = amounts(&item["max"]);
+    limits.extend(amounts(&item["default"]));
+    let mut requests = amounts(&item["min"]);
+    requests.extend(limits.clone());
+    requests.extend(amounts(&item["defaultRequest"]));
+    [limits, requests]
 }
 
 /// Why the API server refuses a container that requests more than its limit, which may be that of a

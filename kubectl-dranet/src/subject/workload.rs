@@ -1,6 +1,7 @@
 //! Reads the pods in a file's objects, including those that controllers would create from
 //! them.
 
+use crate::rollout::Surge;
 use cluster_model::names::{annotation, label};
 use serde_json::{Map, Value, json};
 
@@ -65,12 +66,14 @@ pub(crate) struct Subject {
     pub(crate) job_size: Option<u64>,
     /// Why the API server refuses such pods, if it does.
     pub(crate) refused: Option<String>,
+    /// The workload, if a rollout of it creates new pods before old ones leave.
+    pub(crate) surge: Option<Surge>,
 }
 
 impl Subject {
     /// A single pod.
     pub(super) fn one(pod: Value, origin: String) -> Self {
-        Self { pod, origin, count: 1, jobs: 1, job_size: None, refused: None }
+        Self { pod, origin, count: 1, jobs: 1, job_size: None, refused: None, surge: None }
     }
 
     /// Whether its pods are to be on one fabric.
@@ -174,7 +177,9 @@ pub(super) fn of_object(object: &Value) -> Vec<Subject> {
             let pod = pod_of(template, object, &path);
             let origin = if path.is_empty() { owner.clone() } else { format!("{owner}, {path}") };
             let job_size = Some(all / jobs.max(1));
-            Subject { pod, origin, count, jobs, job_size, refused: None }
+            let of_replica = if is_set_of_jobs(object) { count / jobs.max(1) } else { 1 };
+            let surge = Surge::new(object, of_replica);
+            Subject { pod, origin, count, jobs, job_size, refused: None, surge }
         })
         .collect()
 }

@@ -59,6 +59,15 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "3" } })), fits),
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), no_cpu),
         (&cpu("1"), limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), fits),
+        (&none, limits(json!({ "type": "Container", "max": { "cpu": "5" } })), no_cpu),
+        (&none, limits(json!({ "type": "Container", "min": { "cpu": "5" } })), no_cpu),
+        // The pod says how many GPUs it asks for.
+        (&none, limits(json!({ "type": "Container", "default": { "nvidia.com/gpu": "4" } })), fits),
+        (
+            &none,
+            limits(json!({ "type": "Container", "max": { "nvidia.com/gpu": "4" } })),
+            "maximum nvidia.com/gpu usage per Container is 4. No limit is specified",
+        ),
         (&json!({ "resources": { "limits": { "cpu": "9" } } }), Value::Null, no_cpu),
         (
             &json!({ "resources": { "limits": { "cpu": "9" } }, "containers": cpu("1")["containers"] }),

@@ -4,13 +4,15 @@
 //! which the maximum is one too, and lists them in an annotation (`mergePodResourceRequirements` in
 //! `k8s.io/kubernetes/plugin/pkg/admission/limitranger/admission.go`).
 
+use super::annotations;
 use cluster_model::pod_containers::ContainerKind;
 use k8s_openapi::api::core::v1::Pod;
 
-const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+/// The annotation with the defaults that were set.
+pub const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// What the annotation begins with.
-const START: &str = "LimitRanger plugin set: ";
+pub const START: &str = "LimitRanger plugin set: ";
 
 /// The list of limits that are defaults: `cpu, nvidia.com/gpu limit for container main; …`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,7 +20,7 @@ pub(super) struct Defaults<'p>(&'p str);
 
 impl<'p> Defaults<'p> {
     pub(super) fn new(pod: &'p Pod) -> Self {
-        let listed = pod.metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION));
+        let listed = annotations(pod).get(ANNOTATION);
         Self(listed.and_then(|text| text.strip_prefix(START)).unwrap_or_default())
     }
 

@@ -82,7 +82,7 @@ pub(super) async fn pods_of_a_budget_are_not_evicted(
         let low = fill(scope, 1).await?;
         let budget: PodDisruptionBudget = serde_json::from_value(json!({
             "metadata": {"name": "all"},
-            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"class": "low"}}},
+            "spec": {"minAvailable": 4, "selector": {"matchLabels": {"class": "low"}}},
         }))?;
         let budgets: Api<PodDisruptionBudget> = scope.api();
         budgets.create(&PostParams::default(), &budget).await?;
@@ -98,7 +98,7 @@ pub(super) async fn pods_of_a_budget_are_not_evicted(
         assert!(note.contains(&format!("{}/all", scope.namespace())), "{note}");
         assert_eq!(names(scope).await?.len(), low.len() + 1);
         // One may leave now.
-        let one = Patch::Merge(json!({"spec": {"maxUnavailable": 1}}));
+        let one = Patch::Merge(json!({"spec": {"minAvailable": 3}}));
         budgets.patch("all", &PatchParams::default(), &one).await?;
         scope.bound("high", SOON).await?;
         nothing_kept(scope).await?;

@@ -94,15 +94,15 @@ fn adds_ipc_lock(container: &Container) -> bool {
     added.any(|name| matches!(name.as_str(), "IPC_LOCK" | "CAP_IPC_LOCK" | "ALL"))
 }
 
-/// Warns that a priority does not help a pod to get devices: kube-scheduler evicts pods for CPU and
-/// memory, but not for devices of claims (kubernetes/enhancements issue 5690).
+/// Warns that a priority alone does not help a pod to get devices: kube-scheduler evicts pods for CPU
+/// and memory, but not for devices of claims (kubernetes/enhancements issue 5690).
 pub(crate) fn preemption(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let class = spec.priority_class_name.as_deref().filter(|class| !class.is_empty())?;
     (spec.preemption_policy.as_deref() != Some("Never")).then(|| {
         format!(
-            "PriorityClass {class} does not help the pod to get devices: the scheduler evicts no \
-             pod for devices of a claim, so this pod waits until they are free"
+            "PriorityClass {class} helps the pod to get devices only where preemptor runs: the \
+             scheduler itself evicts no pod for devices of a claim"
         )
     })
 }

@@ -79,7 +79,7 @@ impl Installation<'_> {
 
     /// The index of the leading replica, as soon as one leads.
     pub async fn leading_fabric_controller(&self) -> anyhow::Result<usize> {
-        self.leader(FABRIC, &self.fabric_controllers).await
+        self.index_of_leader(FABRIC, &self.fabric_controllers).await
     }
 
     /// Applies the objects of preemptor and starts replicas of it; with none, only kills those that run.
@@ -114,7 +114,7 @@ impl Installation<'_> {
 
     /// The index of the leading replica, as soon as one leads.
     pub async fn leading_preemptor(&self) -> anyhow::Result<usize> {
-        self.leader(PREEMPTOR, &self.preemptors).await
+        self.index_of_leader(PREEMPTOR, &self.preemptors).await
     }
 
     async fn free_lease(&self, program: &str) -> anyhow::Result<()> {
@@ -136,7 +136,11 @@ impl Installation<'_> {
         Ok(ControllerReplica { process, operations })
     }
 
-    async fn leader(&self, program: &str, replicas: &[ControllerReplica]) -> anyhow::Result<usize> {
+    async fn index_of_leader(
+        &self,
+        program: &str,
+        replicas: &[ControllerReplica],
+    ) -> anyhow::Result<usize> {
         eventually(SOON, async || {
             let spec = self.leases().get(program).await?.spec.unwrap_or_default();
             let identity = spec.holder_identity.unwrap_or_default();

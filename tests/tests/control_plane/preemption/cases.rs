@@ -3,9 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::Context;
-use k8s_openapi::api::{
-    core::v1::Pod, policy::v1::PodDisruptionBudget, resource::v1::ResourceClaim,
-};
+use k8s_openapi::api::{policy::v1::PodDisruptionBudget, resource::v1::ResourceClaim};
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -14,8 +12,8 @@ use serde_json::json;
 use tests::{Check, ControlPlane, Scope, eventually, installation::Installation};
 
 use super::site::{
-    GPUS, SOON, create, event, events, fill, is_aligned, metric, names, node, nothing_kept, pod,
-    rules, with_nodes,
+    GPUS, SOON, create, event, fill, is_aligned, metric, names, node, nothing_kept, pod, rules,
+    with_nodes,
 };
 
 /// The pods of the namespace without a pod that has left: exactly one.
@@ -84,13 +82,13 @@ pub(super) async fn pods_of_a_budget_are_not_evicted(
         let low = fill(scope, 1).await?;
         let budget: PodDisruptionBudget = serde_json::from_value(json!({
             "metadata": {"name": "all"},
-            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"class": "low"}}},
+            "spec": {"minAvailable": 4, "selector": {"matchLabels": {"class": "low"}}},
         }))?;
         let budgets: Api<PodDisruptionBudget> = scope.api();
         budgets.create(&PostParams::default(), &budget).await?;
         eventually(SOON, async || {
             let status = budgets.get("all").await?.status.unwrap_or_default();
-            let healthy = status.current_healthy;
+            let healthy = status.current_healthy.unwrap_or_default();
             Ok(Check::that(healthy == 4, || format!("{healthy} of 4 are healthy")))
         })
         .await?;
@@ -100,7 +98,7 @@ pub(super) async fn pods_of_a_budget_are_not_evicted(
         assert!(note.contains(&format!("{}/all", scope.namespace())), "{note}");
         assert_eq!(names(scope).await?.len(), low.len() + 1);
         // One may leave now.
-        let one = Patch::Merge(json!({"spec": {"maxUnavailable": 1}}));
+        let one = Patch::Merge(json!({"spec": {"minAvailable": 3}}));
         budgets.patch("all", &PatchParams::default(), &one).await?;
         scope.bound("high", SOON).await?;
         nothing_kept(scope).await?;

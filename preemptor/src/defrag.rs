@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub const MOVES_MAX: usize = 6;
 /// The most hypotheses that are tried.
 const TRIES: usize = 20_000;
+/// The most nodes that are tried for a pod that moves.
+const PLACES_MAX: usize = 3;
 
 /// What is to fit.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +206,7 @@ impl<'a> Planner<'a> {
         room
     }
 
-    /// Room for one more pod by exactly this many moves, or fewer. It goes to none of the closed nodes.
+    /// Room for one more pod by at most this many moves. It goes to none of the closed nodes.
     fn one(
         &self,
         state: &State<'a>,
@@ -212,24 +214,31 @@ impl<'a> Planner<'a> {
         (nodes, closed): (&[&'a str], &BTreeSet<&'a str>),
         most: usize,
     ) -> Option<(State<'a>, Arc<str>)> {
-        self.tries.set(self.tries.get().checked_sub(1)?);
         let open: Vec<&'a str> =
             nodes.iter().copied().filter(|node| !closed.contains(node)).collect();
-        if let Some(node) = tightest(&state.room, ask, &open) {
+        if let Some(node) = tightest(&state.room, ask, &open).into_iter().next() {
             let mut state = state.clone();
             state.room.take(ask, 1, [node]);
             return Some((state, node.into()));
         }
-        if most == 0 {
-            return None;
-        }
-        open.into_iter().find_map(|node| {
+        self.instead(state, ask, (&open, closed), most)
+    }
+
+    /// The same where other pods leave for it.
+    fn instead(
+        &self,
+        state: &State<'a>,
+        ask: &Arc<Ask>,
+        (open, closed): (&[&'a str], &BTreeSet<&'a str>),
+        most: usize,
+    ) -> Option<(State<'a>, Arc<str>)> {
+        open.iter().find_map(|node| {
             let pieces = self.movable_on(state, node);
             (1..=most).find_map(|count| {
                 subsets(pieces.len(), count).find_map(|chosen| {
-                    let leaving = chosen.into_iter().map(|index| pieces[index]).collect();
-                    let state = self.displace(state, (ask, node), leaving, (closed, most))?;
-                    Some((state, node.into()))
+                    let leaving: Vec<_> = chosen.into_iter().map(|index| pieces[index]).collect();
+                    let state = self.displace(state, (ask, node), &leaving, (closed, most))?;
+                    Some((state, (*node).into()))
                 })
             })
         })
@@ -246,7 +255,7 @@ impl<'a> Planner<'a> {
         &self,
         state: &State<'a>,
         (ask, node): (&Arc<Ask>, &'a str),
-        leaving: Vec<Piece<'a>>,
+        leaving: &[Piece<'a>],
         (closed, most): (&BTreeSet<&'a str>, usize),
     ) -> Option<State<'a>> {
         self.tries.set(self.tries.get().checked_sub(1)?);
@@ -257,20 +266,53 @@ impl<'a> Planner<'a> {
         }
         let mut closed = closed.clone();
         closed.insert(node);
-        let nodes: Vec<&'a str> = self.cluster.view.present_nodes().collect();
-        let mut after = state.clone();
-        let mut spare = most - leaving.len();
-        // Large pods find a place first.
-        for piece in leaving.into_iter().rev() {
-            let before = after.moves.len();
-            let (next, to) = (0..=spare)
-                .find_map(|moves| self.one(&after, piece.ask, (&nodes, &closed), moves))?;
-            after = next;
-            spare -= after.moves.len() - before;
-            after.room.let_leave(node, piece.key);
-            after.moves.push((piece, to));
-        }
+        let spare = most - leaving.len();
+        let mut after = self.relocate(state, leaving, (ask, node), (&closed, spare))?;
         (after.room.take(ask, 1, [node]) == 1).then_some(after)
+    }
+
+    /// These pods go to other nodes, the last one first, with so many moves of others. A node that is
+    /// closed has a place for them only if it has one now, and if what they make room for fits in the
+    /// end.
+    fn relocate(
+        &self,
+        state: &State<'a>,
+        leaving: &[Piece<'a>],
+        goal: (&Ask, &str),
+        (closed, spare): (&BTreeSet<&'a str>, usize),
+    ) -> Option<State<'a>> {
+        let Some((piece, rest)) = leaving.split_last() else {
+            let fits = matches!(state.room.why_not(goal.1, goal.0), Ok(None));
+            return fits.then(|| state.clone());
+        };
+        self.tries.set(self.tries.get().checked_sub(1)?);
+        let others = self.cluster.view.present_nodes().filter(|node| *node != piece.node);
+        let others: Vec<&'a str> = others.collect();
+        let mut places = tightest(&state.room, piece.ask, &others);
+        places.sort_by_key(|node| closed.contains(node));
+        let direct = places.into_iter().take(PLACES_MAX).find_map(|node| {
+            let mut next = state.clone();
+            next.room.take(piece.ask, 1, [node]);
+            self.relocate(&next.moving(*piece, node), rest, goal, (closed, spare))
+        });
+        direct.or_else(|| {
+            let open: Vec<&'a str> =
+                others.into_iter().filter(|node| !closed.contains(node)).collect();
+            (1..=spare).find_map(|moves| {
+                let (next, to) = self.instead(state, piece.ask, (&open, closed), moves)?;
+                let used = next.moves.len() - state.moves.len();
+                self.relocate(&next.moving(*piece, &to), rest, goal, (closed, spare - used))
+            })
+        })
+    }
+}
+
+impl<'a> State<'a> {
+    /// The same after a pod has left its node, which has a place on another one.
+    fn moving(mut self, piece: Piece<'a>, to: &str) -> Self {
+        self.room.let_leave(piece.node, piece.key);
+        self.moves.push((piece, to.into()));
+        self
     }
 }
 
@@ -288,10 +330,11 @@ impl Piece<'_> {
     }
 }
 
-/// Of the nodes on which a pod fits, the one where the fewest more like it do: large places stay free.
-fn tightest<'a>(room: &Room<'a>, ask: &Ask, nodes: &[&'a str]) -> Option<&'a str> {
-    let places = room.places(ask, nodes.iter().copied(), usize::MAX).into_iter();
-    places.min_by_key(|places| (places.count, places.node)).map(|places| places.node)
+/// The nodes on which a pod fits, those first where the fewest more like it do: large places stay free.
+fn tightest<'a>(room: &Room<'a>, ask: &Ask, nodes: &[&'a str]) -> Vec<&'a str> {
+    let mut places = room.places(ask, nodes.iter().copied(), usize::MAX);
+    places.sort_by_key(|places| (places.count, places.node));
+    places.into_iter().map(|places| places.node).collect()
 }
 
 /// All choices of this many numbers below a limit, in order.

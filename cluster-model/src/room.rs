@@ -45,8 +45,8 @@ pub use why_not::{VolumeProblem, WhyNot};
 use crate::predict::{STEPS_MAX, hold, work_max};
 use crate::view::{ClusterView, ObjectKey};
 use dra_allocator::{
-    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, Explanation, GatherError,
-    Limits, Outcome, allocate, explain,
+    AllocatedState, Budget, Claim, ClaimAllocation, ClaimName, Explanation, GatherError, Limits,
+    Outcome, allocate, explain,
 };
 use nodes::{Usage, WaitingPod};
 use std::collections::{BTreeSet, HashMap};

@@ -41,6 +41,7 @@ fn every_schema_is_documented() {
         difference::<types::Verify>("verify"),
         difference::<types::Capacity>("capacity"),
         difference::<types::Simulate>("simulate"),
+        difference::<types::Defrag>("defrag"),
         difference::<types::Bench>("bench"),
         difference::<types::BenchAgainst>("bench-against"),
         difference::<types::Lint>("lint"),
@@ -218,6 +219,8 @@ fn answers_about_the_cluster_match_their_schema() {
     let pods = cluster.file(&asked());
     let simulated: Vec<types::Simulate> = cluster.read(&["simulate", "-f", &pods]);
     assert!(!simulated[0].placed.is_empty() && !simulated[0].pending.is_empty(), "{simulated:?}");
+    let moved: Vec<types::Defrag> = cluster.read(&["defrag", "-f", &cluster.file(&asked()[..1])]);
+    assert!(moved[0].moves.is_some(), "{moved:?}");
     let verified: Vec<types::Verify> = cluster.read(&["verify", "-A"]);
     assert!(!verified[0].pods.is_empty(), "{verified:?}");
     let capacities: Vec<types::Capacity> =

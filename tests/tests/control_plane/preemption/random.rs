@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     sync::Arc,
 };
 
@@ -15,7 +16,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Scope, eventually, installation::Installation, random::Random, setting,
 };
@@ -80,14 +81,18 @@ async fn one(
     guard(scope).await?;
     let mut left = NODES * GPUS;
     while left > 0 {
-        let planned = draw(random, left.min(2), 2);
+        let planned = draw(random, left.min(2), 0..2);
         left -= planned.gpus;
         add(scope, &mut all, planned).await?;
     }
     running(scope, &all).await?;
     for _ in 0..1 + random.below(3) {
-        let planned = Planned { is_guarded: false, ..draw(random, GPUS, 3) };
-        add(scope, &mut all, planned).await?;
+        let planned = Planned { is_guarded: false, ..draw(random, GPUS, 1..3) };
+        if random.below(3) == 0 {
+            add_gang(scope, &mut all, planned).await?;
+        } else {
+            add(scope, &mut all, planned).await?;
+        }
         if random.below(2) == 0 {
             // Another one wants what becomes free.
             add(scope, &mut all, Planned { class: None, priority: 0, gpus: 1, is_guarded: false })
@@ -106,8 +111,9 @@ async fn one(
     check(scope, &all).await
 }
 
-fn draw(random: &mut Random, most: usize, classes: usize) -> Planned {
-    let (class, priority) = CLASSES[random.below(classes)];
+/// A pod of up to this number of GPUs and one of these classes.
+fn draw(random: &mut Random, most: usize, classes: Range<usize>) -> Planned {
+    let (class, priority) = *random.pick(&CLASSES[classes]);
     let gpus =
         if most >= GPUS && random.below(4) == 0 { GPUS } else { 1 + random.below(most.min(2)) };
     Planned { class, priority, gpus, is_guarded: random.below(5) == 0 }
@@ -129,11 +135,33 @@ async fn add(
     planned: Planned,
 ) -> anyhow::Result<()> {
     let name = format!("p{}", all.len());
-    let mut pod = pod(&name, planned.class, planned.gpus);
-    pod["metadata"]["labels"]["guarded"] = planned.is_guarded.to_string().into();
-    create(scope, pod).await?;
+    create(scope, object(&name, &planned)).await?;
     all.insert(name, planned);
     Ok(())
+}
+
+/// Adds two pods that must be on one fabric.
+async fn add_gang(
+    scope: &Scope,
+    all: &mut BTreeMap<String, Planned>,
+    planned: Planned,
+) -> anyhow::Result<()> {
+    let gang = format!("g{}", all.len());
+    for _ in 0..2 {
+        let name = format!("p{}", all.len());
+        let mut pod = object(&name, &planned);
+        pod["metadata"]["annotations"]["dranet.io/fabric"] = gang.as_str().into();
+        pod["metadata"]["annotations"]["dranet.io/fabric-size"] = "2".into();
+        create(scope, pod).await?;
+        all.insert(name, planned.clone());
+    }
+    Ok(())
+}
+
+fn object(name: &str, planned: &Planned) -> Value {
+    let mut pod = pod(name, planned.class, planned.gpus);
+    pod["metadata"]["labels"]["guarded"] = planned.is_guarded.to_string().into();
+    pod
 }
 
 /// Waits until each pod has a node and runs, or has been tried.
@@ -207,13 +235,15 @@ async fn check(scope: &Scope, all: &BTreeMap<String, Planned>) -> anyhow::Result
         anyhow::ensure!(!planned.is_guarded, "{victim} was evicted in spite of its budget");
         let note = said.get(*victim).with_context(|| format!("{victim} left without an event"))?;
         let whole = note.strip_prefix("evicted for ").and_then(|it| it.split_once(" of priority "));
-        let (preemptor, _) = whole.with_context(|| note.clone())?;
-        let name = preemptor.rsplit('/').next().context("a name")?;
-        let winner = all.get(name).with_context(|| format!("`{name}` of `{note}`"))?;
-        anyhow::ensure!(winner.priority > planned.priority, "{victim} for {name}: {all:?}");
-        // It may itself have been evicted since, for one of a higher priority.
-        if !evicted.contains(&name.to_owned()) {
-            is_aligned(scope, name, winner.gpus).await.with_context(|| note.clone())?;
+        let (preemptors, _) = whole.with_context(|| note.clone())?;
+        for name in preemptors.replace(" and ", ", ").split(", ") {
+            let name = name.rsplit('/').next().context("a name")?.to_owned();
+            let winner = all.get(&name).with_context(|| format!("`{name}` of `{note}`"))?;
+            anyhow::ensure!(winner.priority > planned.priority, "{victim} for {name}: {all:?}");
+            // It may itself have been evicted since, for one of a higher priority.
+            if !evicted.contains(&name) {
+                is_aligned(scope, &name, winner.gpus).await.with_context(|| note.clone())?;
+            }
         }
     }
     let stopped = events(scope, "PreemptionStopped").await?;

@@ -484,7 +484,7 @@ mod tests {
             let is_same = request_hash(&pod) == before;
             assert_eq!(is_same, annotation.purpose != Purpose::Asks, "{}", annotation.key);
         }
-        assert_eq!(request_hash(&pod), "0c27af31108de9d9");
+        assert_eq!(request_hash(&pod), "abb3bb11a8590090");
     }
 
     #[test]

@@ -16,7 +16,8 @@ const SIZE: &str = "Standard_ND128isr_GB300_v6";
 
 fn run(args: &[&str]) -> Result<String, String> {
     let args = [&["kubectl-dranet"], args].concat();
-    let output = kubectl_dranet::run(&Args::try_parse_from(args).unwrap());
+    let args = Args::try_parse_from(args).map_err(|error| error.to_string())?;
+    let output = kubectl_dranet::run(&args);
     output.map(|output| output.text).map_err(|error| process::exit::one_line(&error))
 }
 

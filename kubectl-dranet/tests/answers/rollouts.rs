@@ -57,7 +57,7 @@ fn workload(kind: &str, name: &str, gpus: &str, strategy: &Value) -> Value {
     })
 }
 
-/// A pod of a ReplicaSet of this revision.
+/// A pod of this revision of the Deployment.
 fn pod(revision: &str) -> Value {
     json!({
         "apiVersion": "v1",

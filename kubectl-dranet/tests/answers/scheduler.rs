@@ -139,3 +139,28 @@ fn a_selector_that_fails_on_one_node_fits_nowhere() {
         assert!(text.contains("would fit, but its claims fail on node bare"), "{command}: {text}");
     }
 }
+
+#[test]
+fn a_pod_that_kueue_holds_waits_for_what_its_workload_says() {
+    let mut held = pair();
+    held["metadata"]["labels"] = json!({ "kueue.x-k8s.io/pod-group-name": "w" });
+    held["spec"]["schedulingGates"] = json!([{ "name": "kueue.x-k8s.io/admission" }]);
+    let said = "insufficient unused quota for nvidia.com/gpu in flavor gb300, 2 more needed";
+    let workload = |version: &str| {
+        json!({
+            "apiVersion": version,
+            "kind": "Workload",
+            "metadata": { "name": "w", "namespace": "default" },
+            "status": { "conditions": [
+                { "type": "QuotaReserved", "status": "False", "message": said },
+            ] },
+        })
+    };
+    for (version, expected) in [
+        ("kueue.x-k8s.io/v1beta2", format!("Kueue says of its Workload w: {said}.")),
+        ("scheduling.k8s.io/v1alpha3", "scheduling gate kueue.x-k8s.io/admission.".to_owned()),
+    ] {
+        let text = joined(&Cluster::of(&[workload(version)], |_| {}).of_file("explain", &held));
+        assert!(text.contains(&expected) && text.contains("exit code 3"), "{text}");
+    }
+}

@@ -59,9 +59,9 @@ fn asked(priority: i32, count: usize) -> Value {
 
 /// A pod that has these GPUs of a node, with its claim.
 fn running(name: &str, (priority, node): (i32, &str), gpus: &[&str]) -> [Value; 2] {
-    let results = gpus.iter().map(|gpu| {
-        json!({"request": "gpus", "driver": "gpu.nvidia.com", "pool": node, "device": gpu})
-    });
+    let results = gpus.iter().map(
+        |gpu| json!({"request": "gpus", "driver": "gpu.nvidia.com", "pool": node, "device": gpu}),
+    );
     [
         json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
@@ -159,7 +159,9 @@ fn second() -> Vec<Value> {
     let kinds = ["Node", "ResourceSlice", "NodeTopology"];
     let mut other: Vec<Value> = other
         .into_iter()
-        .filter(|it| kinds.contains(&it["kind"].as_str().unwrap()) && it.to_string().contains("second"))
+        .filter(|it| {
+            kinds.contains(&it["kind"].as_str().unwrap()) && it.to_string().contains("second")
+        })
         .collect();
     for object in &mut other {
         let name = object["metadata"]["name"].as_str().unwrap();

@@ -66,8 +66,7 @@ pub(crate) fn decide<'a>(
             open().any(|(fabric, _)| fits_without(scene, room, units, (group, fabric)))
         }));
     };
-    let mut room = room.clone();
-    victims.iter().for_each(|unit| scene.units.set(&mut room, *unit, true));
+    let room = scene.room_without(room, &victims);
     let placed = places(group, scene.cluster.groups, (&room, fabric));
     let placed = placed.ok_or(NoPreemption::DoesNotHelp)?.into_iter().map(|place| {
         let key = ObjectKey { namespace: group.key.namespace.clone(), name: place.pod };
@@ -85,7 +84,7 @@ fn least(
     units: &BTreeSet<usize>,
 ) -> Option<Found<Harm>> {
     let order = scene.reprieve_order(units);
-    order.iter().for_each(|unit| trial.set(*unit, true));
+    trial.set_all(&order, true);
     if !trial.suffices() {
         return None;
     }
@@ -101,7 +100,6 @@ fn fits_without<'a>(
     units: &BTreeSet<usize>,
     (group, fabric): (&Group, &str),
 ) -> bool {
-    let mut room = room.clone();
-    units.iter().for_each(|unit| scene.units.set(&mut room, *unit, true));
+    let room = scene.room_without(room, units);
     places(group, scene.cluster.groups, (&room, fabric)).is_some()
 }

@@ -121,7 +121,7 @@ impl Controller {
             }
         }
         self.metrics.set_begun(going.len());
-        self.follow_released(memory).await?;
+        self.follow_released(&mut memory.followed).await?;
         let has_begun = self.begin_next(&going, watched, sizes, memory).await?;
         Ok(has_begun || !going.is_empty() || !memory.followed.is_empty())
     }

@@ -11,7 +11,7 @@ mod volumes;
 
 use cluster_model::names::label;
 use cluster_model::predict::{Prediction, budget};
-use cluster_model::room::{Ask, Nodes, Room, WhyNot};
+use cluster_model::room::{Ask, Nodes, PodKey, Room, WhyNot};
 use cluster_model::view::{ClusterView, Index as _, ObjectKey};
 use dra_allocator::ClaimName;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -317,6 +317,55 @@ fn pods_of_lower_priority_give_way() {
     let mut with_device = with("2", 10);
     with_device["resourceClaims"] = by_template("d2")["resourceClaims"].clone();
     assert_eq!(preempt(&with_device), None, "no node has two devices");
+}
+
+/// The sum counts each victim, so that fewer leave (`pickOneNodeForPreemption`).
+#[test]
+fn fewer_pods_of_lower_priority_give_way() {
+    let mut world = World::new(&[(NODE, 0), ("b", 0)]);
+    let with = |cpu: &str, priority: i32| {
+        json!({"priority": priority, "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": cpu}}},
+        ]})
+    };
+    for (name, node, cpu, priority) in [
+        ("p", NODE, "2", 5),
+        ("q", NODE, "1", 0),
+        ("r", NODE, "1", 0),
+        ("s", "b", "2", 5),
+        ("t", "b", "2", 4),
+    ] {
+        world.run(name, node, &with(cpu, priority));
+    }
+    let budget = budget(&world.view);
+    let room = Room::new(&world.view, &world.nodes, &budget);
+    let found = room.preempt(&Ask::new(&pod(&with("4", 10))), [NODE, "b"]).unwrap().unwrap();
+    assert_eq!((found.node, found.victims.len()), ("b", 2));
+}
+
+/// Pods that leave and stay after all change nothing.
+#[test]
+fn a_pod_that_stays_after_all_keeps_its_devices() {
+    let mut world = World::new(&[(NODE, 2)]);
+    let mut held = pod(&json!({
+        "nodeName": NODE, "containers": cpu("1"),
+        "resourceClaims": [{"name": "d", "resourceClaimName": "held"}],
+    }));
+    held.metadata.name = Some("other".to_owned());
+    world.nodes.apply_pod(&held);
+    world.claim("held", "other", (NODE, &[0, 1]));
+    let ask = Ask::new(&pod(&by_template("d2")));
+    let budget = budget(&world.view);
+    let mut room = Room::new(&world.view, &world.nodes, &budget);
+    let other = PodKey { namespace: "n".into(), name: "other".into() };
+    for leaves in [true, false, true, true, false, false] {
+        if leaves {
+            room.let_leave(NODE, &other);
+        } else {
+            room.let_stay(NODE, &other);
+        }
+        assert_eq!(room.count(&ask, [NODE]), usize::from(leaves));
+    }
 }
 
 /// Terms of a pod that runs, by which it keeps others away.

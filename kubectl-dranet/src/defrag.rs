@@ -49,7 +49,7 @@ pub(crate) fn run(args: &DefragArgs) -> anyhow::Result<Output> {
     let mut answers = Vec::new();
     for subject in &subjects {
         let (count, plan) = plan(args, subject, (&scene, &movable))?;
-        let answer = answer(subject, count, &plan, (&scene, &movable));
+        let answer = answer(subject, count, plan.as_ref(), (&scene, &movable));
         output.denied |= plan.is_none();
         match args.output {
             Form::Text => output.text += &person(&answer, args.max_moves)?,
@@ -110,15 +110,15 @@ fn gated(group: &Group) -> usize {
 fn answer(
     subject: &Subject,
     count: usize,
-    plan: &Option<Plan>,
+    plan: Option<&Plan>,
     (scene, movable): (&Scene<'_>, &Movable),
 ) -> Defrag {
     let bound = scene.preemptions.pods.bound();
     Defrag {
         pod: subject.origin.clone(),
         count,
-        moves: plan.as_ref().map(|plan| plan.moves.iter().map(told).collect()),
-        nodes: plan.as_ref().map(|plan| plan.nodes.clone()).unwrap_or_default(),
+        moves: plan.map(|plan| plan.moves.iter().map(told).collect()),
+        nodes: plan.map(|plan| plan.nodes.clone()).unwrap_or_default(),
         movable: bound.filter(|(_, _, pod)| movable.has(pod)).count(),
     }
 }

@@ -9,6 +9,7 @@ use crate::args::FabricArgs;
 use crate::fabric_condition::why_waiting;
 use crate::kinds::{DEPLOYMENTS, PODS, USE};
 use crate::nodes::NodeState;
+use crate::preemption::Preemptions;
 use crate::settings::{FABRIC_CONTROLLER, level_sources};
 use crate::source::{self, Source};
 use crate::text::{counted, table};
@@ -33,11 +34,14 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
         FABRIC_CONTROLLER,
         "fabric-controller is assumed to have the built-in sources of levels",
     ));
-    let mut seen = source.read(&queries, &["Deployment", "Event", "Node", "Pod"])?;
+    queries.extend(source::of_preemption(&args.admission_namespace));
+    let kinds = &["Deployment", "Event", "Node", "Pod", "PodDisruptionBudget"];
+    let mut seen = source.read(&queries, kinds)?;
     seen.must_know(&USE)?;
     seen.must_know(&[PODS])?;
     let facts = seen.nodes()?;
     let messages: BTreeMap<_, _> = seen.of_kind("Pod").filter_map(message).collect();
+    let preemptions = Preemptions::new(&seen)?;
     let previews = GroupPreview::waiting(&seen.group_pods()?, &seen.view, &facts, Timestamp::now());
     let waiting = previews.into_iter().map(|preview| {
         let name = preview.key.to_string();
@@ -47,6 +51,7 @@ pub(crate) fn run(args: &FabricArgs) -> anyhow::Result<Output> {
             pods: preview.pods,
             why: messages.get(&name).cloned().unwrap_or_else(|| next.unwrap_or_else(|why| why)),
             places: preview.places.into_iter().collect(),
+            preemption: preemptions.of_group(&preview.key, &seen.view, &facts),
             name,
         }
     });
@@ -112,10 +117,13 @@ fn person(answer: &Fabrics, conflicts: &[Conflict]) -> anyhow::Result<String> {
     if waiting.is_empty() {
         writeln!(out, "\nno group waits for a fabric")?;
     }
-    for WaitingGroup { name: _, job, pods, why, places } in waiting {
+    for WaitingGroup { name: _, job, pods, why, places, preemption } in waiting {
         writeln!(out, "\n{job}: {} wait: {why}", counted(*pods, "pod"))?;
         for (fabric, number) in places {
             writeln!(out, "  {fabric}: {} of the group fit now", counted(*number, "pod"))?;
+        }
+        if let Some(preemption) = preemption {
+            writeln!(out, "  {preemption}")?;
         }
     }
     for MissingDomain { name, job, pods, why } in compute_domains {

@@ -6,7 +6,7 @@ use crate::source::ReadCluster;
 use crate::text::{counted, listed};
 use cluster_model::room::{Nodes, PodKey};
 use cluster_model::view::{ClusterView, ObjectKey};
-use fabric_controller::group::{Group, Member};
+use fabric_controller::group::{Group, GroupKey, Member};
 use fabric_controller::preview;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -70,8 +70,12 @@ impl Preemptions {
         view: &ClusterView,
         nodes: &Nodes,
     ) -> Option<ExplainPreemption> {
+        self.told(self.decide(pod, view, nodes)?)
+    }
+
+    fn told(&self, decided: Result<Preemption, NoPreemption>) -> Option<ExplainPreemption> {
         let installed = self.is_installed;
-        let (nodes, victims, refused) = match self.decide(pod, view, nodes)? {
+        let (nodes, victims, refused) = match decided {
             Ok(Preemption { placements, victims, .. }) => {
                 let nodes = placements.into_iter().map(|placement| placement.node).collect();
                 (nodes, victims.into_iter().map(PreemptionVictim::from).collect(), None)
@@ -82,6 +86,21 @@ impl Preemptions {
             Err(_) => return None,
         };
         Some(ExplainPreemption { nodes, victims, refused, installed })
+    }
+
+    /// What preemptor does for a group that waits; the same.
+    pub(crate) fn of_group(
+        &self,
+        key: &GroupKey,
+        view: &ClusterView,
+        nodes: &Nodes,
+    ) -> Option<ExplainPreemption> {
+        let group = self.groups.iter().find(|group| group.key == *key)?;
+        let pod = ObjectKey {
+            namespace: key.namespace.clone(),
+            name: group.gated().next()?.name.clone(),
+        };
+        self.told(decide_on(&pod, self.cluster(view, nodes), &Rules::default(), Timestamp::now())?)
     }
 
     /// The priority of a pod on a node, if it is not 0.

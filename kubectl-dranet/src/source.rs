@@ -10,7 +10,7 @@ use crate::kinds::{
 };
 use crate::live::Cluster;
 use crate::reply::Missing;
-use crate::settings::ADMISSION;
+use crate::settings::{ADMISSION, PREEMPTOR};
 use crate::subject::Subject;
 use crate::text::{counted, listed};
 use anyhow::Context as _;
@@ -382,6 +382,12 @@ pub(crate) fn named_by_pods() -> [Query; 6] {
         PRIORITY_CLASSES.all("priorities of pods in files are unknown"),
         RUNTIME_CLASSES.all("overhead and node selectors of RuntimeClasses are unknown"),
     ]
+}
+
+/// What is known of preemption besides pods.
+pub(crate) fn of_preemption(admission_namespace: &str) -> [Query; 2] {
+    let without = "it is not known whether preemptor runs";
+    [disruption_budgets(), DEPLOYMENTS.one(admission_namespace, PREEMPTOR, without)]
 }
 
 /// What limits evictions.

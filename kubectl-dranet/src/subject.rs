@@ -12,8 +12,7 @@ pub(crate) use filled::fill;
 pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
-use crate::kinds::{DEPLOYMENTS, PODS};
-use crate::settings::PREEMPTOR;
+use crate::kinds::PODS;
 use crate::source::{self, ReadCluster, Source};
 use dra_allocator::Quantity;
 use serde_json::Value;
@@ -55,12 +54,7 @@ pub(crate) fn read(
     let namespaces = source::namespaces(&subjects, namespace.as_deref());
     let mut queries = source::of_admission(admission, &namespaces);
     queries.push(PODS.all("CPU and memory that pods use are not known"));
-    queries.push(source::disruption_budgets());
-    queries.push(DEPLOYMENTS.one(
-        &admission.admission_namespace,
-        PREEMPTOR,
-        "it is not known whether preemptor runs",
-    ));
+    queries.extend(source::of_preemption(&admission.admission_namespace));
     queries.extend(beside.namespaces(&namespaces));
     let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);

@@ -141,6 +141,46 @@ fn explain_names_the_budget_that_forbids_it() {
     assert!(told.contains(part), "{told}");
 }
 
+/// A group that waits for a fabric on which a pod of lower priority has a GPU.
+#[test]
+fn fabric_names_who_would_be_evicted_for_a_group() {
+    let mut more = running("low", (1, NODE), &GPUS[..1]).to_vec();
+    let mut pod = asked(100, 4);
+    let metadata = json!({
+        "name": "high", "namespace": "default", "uid": "high", "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"dranet.io/fabric-group": "train"},
+        "annotations": {"dranet.io/fabric": "train", "dranet.io/fabric-size": "1"},
+    });
+    pod["metadata"] = metadata;
+    pod["spec"]["schedulingGates"] = json!([{"name": "dranet.io/fabric"}]);
+    pod["spec"]["resourceClaims"] = json!([{"name": "gpus", "resourceClaimName": "high"}]);
+    more.push(json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {"name": "high", "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "gpus", "exactly": {
+            "deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 4,
+        }}]}},
+    }));
+    more.push(pod);
+    let mut objects = objects(Path::new(EXAMPLE)).unwrap();
+    for object in objects.iter_mut().filter(|object| object["kind"] == "Node") {
+        object["metadata"]["labels"]["topology.dranet.io/fabric"] = "ib-7".into();
+        object["status"] = json!({"allocatable": {"cpu": "8", "pods": "110"}});
+    }
+    objects.extend(more);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cluster.json");
+    fs::write(&path, json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())
+        .unwrap();
+    let path = path.display().to_string();
+    let args = ["kubectl-dranet", "fabric", "--snapshot", &path];
+    let text = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap().text;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let told = words.join(" ");
+    assert!(told.contains("pod batch/low (priority 1) would be evicted for it"), "{told}");
+}
+
 #[test]
 fn simulate_evicts_for_devices_if_asked_to() {
     let low = running("low", (1, NODE), &GPUS);

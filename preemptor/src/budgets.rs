@@ -1,4 +1,4 @@
-//! The PodDisruptionBudgets of a cluster.
+//! The `PodDisruptionBudgets` of a cluster.
 
 use super::pods::BoundPod;
 use cluster_model::room::{PodKey, Term};
@@ -6,13 +6,13 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All PodDisruptionBudgets, by namespace and name.
+/// All `PodDisruptionBudgets`, by namespace and name.
 #[derive(Clone, Debug, Default)]
 pub struct Budgets {
     all: BTreeMap<String, BTreeMap<String, Budget>>,
 }
 
-/// A PodDisruptionBudget.
+/// A `PodDisruptionBudget`.
 #[derive(Clone, Debug)]
 struct Budget {
     /// The pods that it selects.

@@ -21,7 +21,7 @@ pub struct Cluster<'a> {
     pub pods: &'a Pods,
     /// The groups that fabric-controller places, with their sizes.
     pub groups: &'a [Group],
-    /// The PodDisruptionBudgets.
+    /// The `PodDisruptionBudgets`.
     pub budgets: &'a Budgets,
     /// Preemptions that have begun: what they place is taken, their victims have left, and nothing else
     /// is decided on their fabrics and nodes.
@@ -49,22 +49,22 @@ pub struct Rules {
     pub preemptors: Selection,
     /// The pods that may leave.
     pub victims: Selection,
-    /// Whether pods may leave whose PodDisruptionBudget allows no disruption. The Eviction API refuses
+    /// Whether pods may leave whose `PodDisruptionBudget` allows no disruption. The Eviction API refuses
     /// to evict them.
     pub may_violate_budgets: bool,
 }
 
-/// Pods by namespace and PriorityClass.
+/// Pods by namespace and `PriorityClass`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Their namespaces; `None` is all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Their PriorityClasses; `None` is all, also pods without a class.
+    /// Their `PriorityClasses`; `None` is all, also pods without a class.
     pub priority_classes: Option<BTreeSet<String>>,
 }
 
 impl Selection {
-    /// Whether it has pods of this namespace and PriorityClass.
+    /// Whether it has pods of this namespace and `PriorityClass`.
     pub fn has(&self, namespace: &str, priority_class: Option<&str>) -> bool {
         let of_namespace = self.namespaces.as_ref().is_none_or(|all| all.contains(namespace));
         let of_class = self
@@ -139,7 +139,7 @@ pub struct VictimPod {
     pub node: String,
     /// Its priority.
     pub priority: i32,
-    /// A PodDisruptionBudget that its eviction violates; only if the rules allow that.
+    /// A `PodDisruptionBudget` that its eviction violates; only if the rules allow that.
     pub violates: Option<ObjectKey>,
 }
 
@@ -155,7 +155,7 @@ pub struct Refusal {
 /// Why nobody leaves for a pod that waits for devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoPreemption {
-    /// The preemption policy of its PriorityClass is `Never`.
+    /// The preemption policy of its `PriorityClass` is `Never`.
     NeverPreempts,
     /// The operator's rules do not let it preempt.
     NotAllowed,
@@ -163,7 +163,7 @@ pub enum NoPreemption {
     NotYet(String),
     /// No pod of lower priority has anything that it could get.
     NobodyIsLower,
-    /// It would fit if these PodDisruptionBudgets allowed the eviction of pods of lower priority.
+    /// It would fit if these `PodDisruptionBudgets` allowed the eviction of pods of lower priority.
     BudgetForbids(Vec<ObjectKey>),
     /// It would fit if the operator's rules let these pods of lower priority leave.
     VictimsNotAllowed(Vec<ObjectKey>),

@@ -133,7 +133,9 @@ impl<'a> Planner<'a> {
             }
         }
         // Small pods move before large ones.
-        pieces.values_mut().for_each(|all| all.sort_by_key(|piece| (piece.devices, piece.key)));
+        for pieces in pieces.values_mut() {
+            pieces.sort_by_key(|piece| (piece.devices, piece.key));
+        }
         Self { cluster, pieces, tries: Cell::new(TRIES) }
     }
 
@@ -189,21 +191,11 @@ impl<'a> Planner<'a> {
                 (after, _) = self.all(&after, (&member.ask, 1), &nodes, most)?;
             }
             // Without the pods that were added one by one.
-            let room = self.after(state, &after.moves);
+            let room = state.room_after(&after.moves);
             let fabric = values.first()?;
-            let placed = supposed::places(group, self.cluster.groups, (&room, fabric))?;
-            Some((after, placed.iter().map(|place| place.node.to_string()).collect()))
+            let found = supposed::places(group, self.cluster.groups, (&room, fabric))?;
+            Some((after, found.iter().map(|place| place.node.to_string()).collect()))
         })
-    }
-
-    /// The room after moves alone.
-    fn after(&self, state: &State<'a>, moves: &[(Piece<'a>, Arc<str>)]) -> Room<'a> {
-        let mut room = state.room.clone();
-        for (piece, to) in moves {
-            room.let_leave(piece.node, piece.key);
-            room.take(piece.ask, 1, [&**to]);
-        }
-        room
     }
 
     /// Room for one more pod by at most this many moves. It goes to none of the closed nodes.
@@ -260,7 +252,9 @@ impl<'a> Planner<'a> {
     ) -> Option<State<'a>> {
         self.tries.set(self.tries.get().checked_sub(1)?);
         let mut emptied = state.room.clone();
-        leaving.iter().for_each(|piece| emptied.let_leave(node, piece.key));
+        for piece in leaving {
+            emptied.let_leave(node, piece.key);
+        }
         if !matches!(emptied.why_not(node, ask), Ok(None)) {
             return None;
         }
@@ -308,6 +302,16 @@ impl<'a> Planner<'a> {
 }
 
 impl<'a> State<'a> {
+    /// The room after moves alone.
+    fn room_after(&self, moves: &[(Piece<'a>, Arc<str>)]) -> Room<'a> {
+        let mut room = self.room.clone();
+        for (piece, to) in moves {
+            room.let_leave(piece.node, piece.key);
+            room.take(piece.ask, 1, [&**to]);
+        }
+        room
+    }
+
     /// The same after a pod has left its node, which has a place on another one.
     fn moving(mut self, piece: Piece<'a>, to: &str) -> Self {
         self.room.let_leave(piece.node, piece.key);

@@ -65,7 +65,7 @@ fn on_node(room: &Room<'_>, ask: &Ask, node: &str, tries: &mut usize) -> Option<
         return None;
     }
     let mut fewest = reprieve(&order, &mut trial);
-    order.iter().for_each(|claim| trial.set(*claim, true));
+    trial.set_all(&order, true);
     let best = Some(fewest.len());
     let harm = |claims: &[usize]| Some(claims.len());
     let better = Improvement { order: &order, trial: &mut trial, harm, best, tries }.search();

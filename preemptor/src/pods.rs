@@ -10,7 +10,7 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The label by which a Deployment tells its ReplicaSets apart.
+/// The label by which a Deployment tells its `ReplicaSets` apart.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
 /// All pods that have not ended. Copies share the pods, so a change in the meantime copies those of one
@@ -39,7 +39,7 @@ pub struct BoundPod {
     pub uid: Box<str>,
     /// Its priority.
     pub priority: i32,
-    /// Its PriorityClass.
+    /// Its `PriorityClass`.
     pub priority_class: Option<Arc<str>>,
     /// Its labels; pods of one owner share them.
     pub labels: Arc<Labels>,
@@ -47,11 +47,11 @@ pub struct BoundPod {
     pub started: Option<i64>,
     /// The gang that it belongs to.
     pub gang: Option<Arc<Gang>>,
-    /// The kind and the name of its controller; of a ReplicaSet, the Deployment.
+    /// The kind and the name of its controller; of a `ReplicaSet`, the Deployment.
     pub owner: Option<(Arc<str>, Arc<str>)>,
     /// Whether it is being deleted.
     pub is_leaving: bool,
-    /// Whether PodDisruptionBudgets do not count it: it has not started.
+    /// Whether `PodDisruptionBudgets` do not count it: it has not started.
     pub is_pending: bool,
     /// Whether its owner lets it be moved.
     pub is_movable: bool,
@@ -64,7 +64,7 @@ pub struct WaitingPod {
     pub uid: Box<str>,
     /// Its priority.
     pub priority: i32,
-    /// Its PriorityClass.
+    /// Its `PriorityClass`.
     pub priority_class: Option<Arc<str>>,
     /// When it was created.
     pub created: Timestamp,
@@ -148,7 +148,7 @@ impl Pods {
     }
 }
 
-/// The kind and the name of a pod's controller; of a ReplicaSet, the Deployment.
+/// The kind and the name of a pod's controller; of a `ReplicaSet`, the Deployment.
 pub fn owner(pod: &Pod) -> Option<(String, String)> {
     let metadata = &pod.metadata;
     let mut owners = metadata.owner_references.iter().flatten();
@@ -160,7 +160,7 @@ pub fn owner(pod: &Pod) -> Option<(String, String)> {
     })
 }
 
-/// The Deployment of a ReplicaSet, which adds a hash to its name
+/// The Deployment of a `ReplicaSet`, which adds a hash to its name
 /// (`pkg/controller/deployment/util`).
 fn deployment<'o>(owner: &'o OwnerReference, hash: Option<&String>) -> Option<&'o str> {
     let owner = Some(owner).filter(|owner| owner.kind == "ReplicaSet");

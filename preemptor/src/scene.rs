@@ -23,7 +23,7 @@ pub(crate) struct Scene<'a> {
 pub(crate) struct Lower {
     /// Those that may leave.
     pub(crate) free: BTreeSet<usize>,
-    /// Those that may not because of a PodDisruptionBudget.
+    /// Those that may not because of a `PodDisruptionBudget`.
     budgeted: BTreeSet<usize>,
     /// Those that may not because of the rules.
     forbidden: BTreeSet<usize>,
@@ -82,6 +82,19 @@ impl<'a> Scene<'a> {
             if !devices.is_empty() || placement.claims.is_empty() {
                 room.put(&Arc::from(&*placement.node), &pod.kind, devices);
             }
+        }
+        room
+    }
+
+    /// A room when these units have left.
+    pub(crate) fn room_without<'u>(
+        &self,
+        room: &Room<'a>,
+        units: impl IntoIterator<Item = &'u usize>,
+    ) -> Room<'a> {
+        let mut room = room.clone();
+        for unit in units {
+            self.units.set(&mut room, *unit, true);
         }
         room
     }
@@ -155,7 +168,7 @@ impl<'a> Scene<'a> {
     pub(crate) fn first(&self, order: &[usize], trial: &mut impl Trial) -> Option<Found<Harm>> {
         let mut victims = reprieve(order, trial);
         victims.sort_unstable();
-        order.iter().for_each(|unit| trial.set(*unit, true));
+        trial.set_all(order, true);
         Some((self.allowed_harm(&victims)?, victims))
     }
 

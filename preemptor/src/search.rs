@@ -14,6 +14,12 @@ pub(crate) trait Trial {
     fn set(&mut self, unit: usize, leaves: bool);
     /// Whether it suffices that the units leave that do now.
     fn suffices(&mut self) -> bool;
+    /// Lets units leave, or stay.
+    fn set_all(&mut self, units: &[usize], leave: bool) {
+        for unit in units {
+            self.set(*unit, leave);
+        }
+    }
 }
 
 /// A set of units, and what is lost if they leave.
@@ -26,13 +32,13 @@ pub(crate) fn reprieve(order: &[usize], trial: &mut impl Trial) -> Vec<usize> {
     // Several at a time while that works, since mostly few must leave.
     while at < order.len() {
         let run = &order[at..order.len().min(at + step)];
-        run.iter().for_each(|unit| trial.set(*unit, false));
+        trial.set_all(run, false);
         if trial.suffices() {
             at += run.len();
             step *= 2;
             continue;
         }
-        run.iter().for_each(|unit| trial.set(*unit, true));
+        trial.set_all(run, true);
         if let [victim] = run {
             victims.push(*victim);
             at += 1;

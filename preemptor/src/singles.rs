@@ -46,12 +46,11 @@ pub(crate) fn decide<'a>(
         nodes.into_iter().filter_map(|node| bound(scene, &lower, node)).collect();
     trials.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
     let most = NODES_MIN.max(scene.nodes().count() / NODES_PART);
-    let mut room_of_node = room.clone();
-    let best = least(scene, &mut room_of_node, &pod.ask, &trials[..trials.len().min(most)]);
+    let best = least(scene, &mut room.clone(), &pod.ask, &trials[..trials.len().min(most)]);
     let Some((node, (_, victims))) = best else {
         return Err(scene.refusal(&lower, |units| fits_without(scene, room, units, &pod.ask)));
     };
-    victims.iter().for_each(|unit| scene.units.set(&mut room_of_node, *unit, true));
+    let room_of_node = scene.room_without(room, &victims);
     let fit = room_of_node.attempt(&pod.ask, [node]).map_err(NoPreemption::Unknown)?;
     let Some((_, Prediction::Fits(fit))) = fit.each().next() else {
         return Err(NoPreemption::DoesNotHelp);
@@ -74,8 +73,7 @@ fn candidates<'a>(
         let with_units: BTreeSet<&str> = scene.units.nodes().collect();
         return Ok(scene.nodes().filter(|node| with_units.contains(node)).collect());
     }
-    let mut room = room.clone();
-    units.iter().for_each(|unit| scene.units.set(&mut room, *unit, true));
+    let room = scene.room_without(room, units);
     let attempt = room.attempt(ask, scene.nodes()).map_err(NoPreemption::Unknown)?;
     Ok(attempt.fits())
 }
@@ -109,23 +107,23 @@ fn least<'a>(
             break;
         }
         let mut trial = NodeTrial { scene, room, ask, node };
-        order.iter().for_each(|unit| trial.set(*unit, true));
+        trial.set_all(order, true);
         if trial.suffices() {
             looked_at.push((*node, order));
             if let Some(found) = scene.first(order, &mut trial) {
                 replace(&mut best, node, found);
             }
         }
-        order.iter().for_each(|unit| trial.set(*unit, false));
+        trial.set_all(order, false);
     }
     for (node, order) in looked_at {
         let mut trial = NodeTrial { scene, room, ask, node };
-        order.iter().for_each(|unit| trial.set(*unit, true));
+        trial.set_all(order, true);
         let known = best.as_ref().map(|(_, (harm, _))| harm.clone());
         if let Some(found) = scene.better(order, &mut trial, known, &mut tries) {
             replace(&mut best, node, found);
         }
-        order.iter().for_each(|unit| trial.set(*unit, false));
+        trial.set_all(order, false);
     }
     best
 }
@@ -145,7 +143,6 @@ fn fits_without<'a>(
     units: &BTreeSet<usize>,
     ask: &Ask,
 ) -> bool {
-    let mut room = room.clone();
-    units.iter().for_each(|unit| scene.units.set(&mut room, *unit, true));
+    let room = scene.room_without(room, units);
     room.attempt(ask, scene.nodes()).is_ok_and(|attempt| !attempt.fits().is_empty())
 }

@@ -62,7 +62,7 @@ pub(crate) struct Units<'a> {
 /// `pkg/scheduler/framework/preemption`), then work that is done in vain. More units are always worse.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Harm {
-    /// How many evictions violate a PodDisruptionBudget.
+    /// How many evictions violate a `PodDisruptionBudget`.
     violations: usize,
     /// The highest priority.
     highest: i32,
@@ -105,7 +105,9 @@ impl<'a> Units<'a> {
         let mut on: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, unit) in all.iter().enumerate() {
             let nodes: BTreeSet<&str> = unit.pods.iter().map(|pod| pod.node).collect();
-            nodes.into_iter().for_each(|node| on.entry(node).or_default().push(index));
+            for node in nodes {
+                on.entry(node).or_default().push(index);
+            }
         }
         Self { all, on, cluster, now }
     }

@@ -247,6 +247,7 @@ fn every_flag_is_documented() {
         "verify",
         "capacity",
         "simulate",
+        "defrag",
         "bench",
         "lint",
         "doctor",

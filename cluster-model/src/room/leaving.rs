@@ -19,7 +19,9 @@ impl Room<'_> {
             let namespace = Arc::clone(&claim.namespace);
             room.left.extend(pod.map(|(name, _)| PodKey { namespace, name: name.as_str().into() }));
         }
-        leaving.iter().for_each(|claim| room.release(claim));
+        for claim in leaving {
+            room.release(claim);
+        }
         room
     }
 

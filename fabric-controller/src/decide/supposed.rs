@@ -51,11 +51,11 @@ pub fn places<'g>(
         return None;
     }
     let added = choice.cluster.fabric(fabric)?.placed().get(before..)?.iter();
-    let places = placed.into_iter().zip(added).map(|(member, added)| MemberPlace {
+    let members = placed.into_iter().zip(added).map(|(member, added)| MemberPlace {
         pod: member.name.clone(),
         node: Arc::clone(&added.node),
         devices: added.devices.clone(),
         domains: domains.get(&member.name).cloned().unwrap_or_default(),
     });
-    Some(places.collect())
+    Some(members.collect())
 }

@@ -1,5 +1,6 @@
 //! Answers about objects of the cluster: `fabric`, `pools`, `version` and `diff`.
 
+use super::ExplainPreemption;
 #[cfg(test)]
 use schemars::JsonSchema;
 #[cfg(test)]
@@ -56,6 +57,9 @@ pub(crate) struct WaitingGroup {
     pub(crate) why: String,
     /// How many of them fit on each fabric now.
     pub(crate) places: BTreeMap<String, usize>,
+    /// What preemptor does for it, if pods of lower priority have what it needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) preemption: Option<ExplainPreemption>,
 }
 
 /// A `ComputeDomain` that does not exist.

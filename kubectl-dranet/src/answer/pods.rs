@@ -289,7 +289,7 @@ pub(crate) struct Evicted {
 }
 
 /// What preemptor does for a pod.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExplainPreemption {
@@ -304,7 +304,7 @@ pub(crate) struct ExplainPreemption {
 }
 
 /// Pods that are evicted together.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PreemptionVictim {

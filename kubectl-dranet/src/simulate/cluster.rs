@@ -264,7 +264,7 @@ impl Cluster {
         let Some((node, victims)) = found.map(|it| (it.node.to_owned(), it.victims)) else {
             return Ok((Vec::new(), Vec::new()));
         };
-        Ok((vec![node], self.evict(victims)))
+        Ok((vec![node], self.evict(&victims)))
     }
 
     /// The same for devices, by preemptor.
@@ -272,14 +272,14 @@ impl Cluster {
         let found = self.preemptions.decide(pod, &self.view, &self.in_use.nodes);
         let Some(Ok(found)) = found else { return Default::default() };
         let pods = found.victims.into_iter().flat_map(|victim| victim.pods);
-        let victims = pods.map(|victim| victim.pod.key).collect();
+        let victims: Vec<ObjectKey> = pods.map(|victim| victim.pod.key).collect();
         let nodes = found.placements.into_iter().map(|placement| placement.node).collect();
-        (nodes, self.evict(victims))
+        (nodes, self.evict(&victims))
     }
 
     /// Lets pods leave; returns their names.
-    fn evict(&mut self, victims: Vec<ObjectKey>) -> Vec<String> {
-        for key in &victims {
+    fn evict(&mut self, victims: &[ObjectKey]) -> Vec<String> {
+        for key in victims {
             leave(&mut self.view, &mut self.in_use.nodes, key);
             self.preemptions.pods.delete(key);
         }

@@ -145,12 +145,11 @@ fn harm(case: &Case, gone: &[&Running]) -> Harm {
     (violations, highest, sum, gone.len(), Reverse(start), hours.sum())
 }
 
+/// The least harm, and all nodes with the pods that leave.
+type Least = (Harm, BTreeSet<(String, Vec<String>)>);
+
 /// The least harm with which the pod gets a node, and all nodes and sets of pods with it.
-fn brute_force(
-    case: &Case,
-    world: &World,
-    run: &[&Running],
-) -> Option<(Harm, BTreeSet<(String, Vec<String>)>)> {
+fn brute_force(case: &Case, (world, ask): (&World, &Ask), run: &[&Running]) -> Option<Least> {
     let mut units: BTreeMap<String, Vec<&Running>> = BTreeMap::new();
     for pod in run {
         let unit = pod.job.map_or_else(|| pod.name.clone(), |job| format!("job{job}"));
@@ -158,8 +157,7 @@ fn brute_force(
     }
     units.retain(|_, pods| pods.iter().all(|pod| pod.priority < case.priority));
     let units: Vec<_> = units.into_values().collect();
-    let ask = world.pods.waiting_pod(&key("high")).unwrap().ask.clone();
-    let mut best: Option<(Harm, BTreeSet<(String, Vec<String>)>)> = None;
+    let mut best: Option<Least> = None;
     for set in 1..1_u32 << units.len() {
         let chosen = units.iter().enumerate().filter(|(number, _)| set & (1 << number) != 0);
         let gone: Vec<&Running> = chosen.flat_map(|(_, pods)| pods.iter().copied()).collect();
@@ -170,7 +168,7 @@ fn brute_force(
         }
         let mut names: Vec<String> = gone.iter().map(|pod| pod.name.clone()).collect();
         names.sort();
-        for node in fits_without(world, &ask, &gone, true) {
+        for node in fits_without(world, ask, &gone, true) {
             match &mut best {
                 Some((least, all)) if *least == harm => {
                     all.insert((node, names.clone()));
@@ -205,7 +203,7 @@ proptest! {
             prop_assert!(preemption.is_none() && decided.refusals.is_empty());
             return Ok(());
         }
-        let Some((least, all)) = brute_force(&case, &world, &run) else {
+        let Some((least, all)) = brute_force(&case, (&world, &ask), &run) else {
             prop_assert!(preemption.is_none(), "{preemption:?}");
             prop_assert_eq!(decided.refusals.len(), 1);
             return Ok(());

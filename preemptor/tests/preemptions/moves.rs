@@ -1,7 +1,7 @@
 //! Plans of moves.
 
 use super::world::{Devices, NAMESPACE, World, any, from, key, near};
-use cluster_model::names::annotation;
+use cluster_model::names::{annotation, label};
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{Ask, Nodes, Room};
 use cluster_model::view::{ClusterView, Index};
@@ -108,7 +108,7 @@ fn a_move_may_need_another_one() {
 #[test]
 fn a_group_gets_room_on_one_fabric() {
     let mut world = World::new();
-    let fabric = cluster_model::names::label::NODE_FABRIC;
+    let fabric = label::NODE_FABRIC;
     for (node, name) in [("f0", "f"), ("f1", "f"), ("g0", "g")] {
         world.node(node, 1, &json!({fabric: name}));
     }

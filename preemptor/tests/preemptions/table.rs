@@ -1,7 +1,8 @@
 //! Single cases.
 
-use super::world::{Devices, NAMESPACE, World, any, key, near, started};
+use super::world::{Devices, NAMESPACE, World, any, from, key, near, started};
 use cluster_model::names::job_label;
+use k8s_openapi::api::core::v1::Pod;
 use preemptor::Selection;
 use serde_json::{Value, json};
 
@@ -240,7 +241,7 @@ fn a_shared_claim_is_free_when_all_its_pods_have_left() {
     assert!(world.run("one", (1, "a"), near(2, 2), &none()));
     let shares =
         json!({"spec": {"resourceClaims": [{"name": "devices", "resourceClaimName": "one"}]}});
-    let mut by_name = super::world::from::<k8s_openapi::api::core::v1::Pod>(json!({
+    let mut by_name = from::<Pod>(json!({
         "metadata": {"name": "one", "namespace": NAMESPACE, "uid": "one"},
         "spec": {"priority": 1, "nodeName": "a", "containers": [],
             "resourceClaims": shares["spec"]["resourceClaims"]},

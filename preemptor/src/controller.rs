@@ -12,7 +12,7 @@ mod watch;
 use crate::metrics::Metrics;
 use crate::protocol::record::Begun;
 use crate::protocol::rules::{self, rules_of};
-use crate::protocol::step::{End, Limits, VictimSeen, step};
+use crate::protocol::step::{End, Limits, evicted, step};
 use crate::{Cluster, Decision, NoPreemption, Preemption, Rules, decide};
 use cluster_model::watch::SharedView;
 use fabric_controller::Group;
@@ -121,7 +121,7 @@ impl Controller {
             }
         }
         self.metrics.set_begun(going.len());
-        self.follow_released(memory).await?;
+        self.follow_released(&mut memory.followed).await?;
         let has_begun = self.begin_next(&going, watched, sizes, memory).await?;
         Ok(has_begun || !going.is_empty() || !memory.followed.is_empty())
     }
@@ -138,8 +138,7 @@ impl Controller {
         let next = step(begun, &looked.seen, &self.settings.limits, now);
         self.write(begun, &next, &looked, memory).await?;
         let Some(end) = &next.end else { return Ok(true) };
-        let left = looked.seen.victims.iter().filter(|victim| **victim != VictimSeen::Runs);
-        let evicted = left.count();
+        let evicted = evicted(begun, &looked.seen, &self.settings.limits, now);
         tracing::info!(preemption = begun.id, ?end, evicted, "A preemption ends");
         if *end == End::Released {
             let limits = &self.settings.limits;

@@ -12,6 +12,12 @@ use fabric_controller::Group;
 use fabric_controller::decide::supposed::places;
 use std::collections::BTreeSet;
 
+/// The most fabrics on which the least harmful set is searched for: those first where the lowest
+/// priorities suffice.
+const FABRICS_MAX: usize = 8;
+/// The most units of which other sets than the first one are tried.
+const UNITS_MAX: usize = 24;
+
 /// Whether a group fits on a fabric.
 struct FabricTrial<'t, 'a> {
     scene: &'t Scene<'a>,
@@ -50,12 +56,20 @@ pub(crate) fn decide<'a>(
     let mut best: Option<(&str, Found<Harm>)> = None;
     let fabrics = scene.fabrics();
     let open = || fabrics.iter().filter(|(name, _)| home.as_deref().is_none_or(|it| it == **name));
-    for (fabric, nodes) in open() {
-        let here = scene.units.on(nodes.iter().copied());
-        let here: BTreeSet<usize> = here.intersection(&lower.free).copied().collect();
+    let mut trials: Vec<_> = open()
+        .filter_map(|(fabric, nodes)| {
+            let here = scene.units.on(nodes.iter().copied());
+            let here: BTreeSet<usize> = here.intersection(&lower.free).copied().collect();
+            let trial = FabricTrial { scene, room: room.clone(), group, fabric };
+            Some((highest(trial, &here)?, *fabric, here))
+        })
+        .collect();
+    trials.sort_by_key(|(highest, fabric, _)| (*highest, *fabric));
+    let mut tries = TRIES;
+    for (_, fabric, here) in trials.into_iter().take(FABRICS_MAX) {
         let mut trial = FabricTrial { scene, room: room.clone(), group, fabric };
         let known = best.as_ref().map(|(_, (harm, _))| harm.clone());
-        if let Some(found) = least(scene, &mut trial, &here)
+        if let Some(found) = least(scene, &mut trial, &here, &mut tries)
             && known.is_none_or(|harm| found.0 < harm)
         {
             best = Some((fabric, found));
@@ -77,11 +91,27 @@ pub(crate) fn decide<'a>(
     Ok(preemption(&scene.units, &victims, (priority, Some(fabric)), placed))
 }
 
+/// The priority up to which all of these units must leave so that the group fits; `None` if it never
+/// does.
+fn highest(mut trial: FabricTrial<'_, '_>, units: &BTreeSet<usize>) -> Option<i32> {
+    let of_unit = |unit: &usize| trial.scene.units.get(*unit).highest;
+    let priorities: BTreeSet<i32> = units.iter().map(of_unit).collect();
+    let priorities: Vec<i32> = priorities.into_iter().collect();
+    let room = trial.room.clone();
+    let enough = priorities.partition_point(|most| {
+        let leaving = units.iter().filter(|unit| trial.scene.units.get(**unit).highest <= *most);
+        trial.room = trial.scene.room_without(&room, leaving);
+        !trial.suffices()
+    });
+    priorities.get(enough).copied()
+}
+
 /// The least harmful set of these units.
 fn least(
     scene: &Scene<'_>,
     trial: &mut FabricTrial<'_, '_>,
     units: &BTreeSet<usize>,
+    tries: &mut usize,
 ) -> Option<Found<Harm>> {
     let order = scene.reprieve_order(units);
     trial.set_all(&order, true);
@@ -89,9 +119,12 @@ fn least(
         return None;
     }
     let first = scene.first(&order, trial);
+    // Of many units, what can be better is not found in time.
+    if order.len() > UNITS_MAX {
+        return first;
+    }
     let known = first.as_ref().map(|(harm, _)| harm.clone());
-    let mut tries = TRIES;
-    scene.better(&order, trial, known, &mut tries).or(first)
+    scene.better(&order, trial, known, tries).or(first)
 }
 
 fn fits_without<'a>(

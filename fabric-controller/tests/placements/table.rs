@@ -1,6 +1,7 @@
 //! The choice of fabrics, case by case.
 
-use super::world::{World, from};
+use super::world::{DEVICES, World, from};
+use cluster_model::fabric_level::FabricLevel::Nvlink;
 use cluster_model::names::{GATE_FABRIC, annotation};
 use cluster_model::view::{Index, ObjectKey};
 use fabric_controller::FullFabricPolicy;

@@ -1,7 +1,6 @@
 //! What becomes of pods whose devices were released before they were bound (`--keep=rules`).
 
 use super::Controller;
-use super::memory::Memory;
 use crate::protocol::record::Begun;
 use crate::protocol::step::{Limits, PodSeen};
 use process::requests::ApiError;
@@ -25,9 +24,12 @@ impl Followed {
 
 impl Controller {
     /// Counts the preemptions whose pods are bound, and those whose devices another pod has got.
-    pub(super) async fn follow_released(&self, memory: &mut Memory) -> Result<(), ApiError> {
+    pub(super) async fn follow_released(
+        &self,
+        released: &mut Vec<Followed>,
+    ) -> Result<(), ApiError> {
         let mut open = Vec::new();
-        for followed in std::mem::take(&mut memory.followed) {
+        for followed in std::mem::take(released) {
             let pods = self.pods_seen(&followed.begun.record.pods).await?;
             let is_bound = |pod: &PodSeen| matches!(pod, PodSeen::Bound(_));
             let is_over = pods.contains(&PodSeen::Gone) || Instant::now() >= followed.until;
@@ -40,7 +42,7 @@ impl Controller {
                 open.push(followed);
             }
         }
-        memory.followed = open;
+        *released = open;
         Ok(())
     }
 }

@@ -193,6 +193,12 @@ pub(crate) fn step(begun: &Begun, seen: &Seen, limits: &Limits, now: Timestamp) 
     }
 }
 
+/// How many victims have been evicted: not those that ended by themselves before the first eviction.
+pub(crate) fn evicted(begun: &Begun, seen: &Seen, limits: &Limits, now: Timestamp) -> usize {
+    let left = seen.victims.iter().filter(|victim| **victim != VictimSeen::Runs);
+    if now < later(begun.since, limits.settle) { 0 } else { left.count() }
+}
+
 /// How the preemption has ended, whatever the room says.
 fn settled(begun: &Begun, seen: &Seen) -> Option<End> {
     let pods = || seen.pods.iter().zip(&begun.record.pods).enumerate();

@@ -5,7 +5,7 @@ use crate::Output;
 use crate::answer::{KnownMachine, Machines};
 use crate::args::{AdmissionArgs, MachinesArgs, MachinesForm};
 use crate::kinds::DEVICES;
-use crate::new_node::{NewNode, models};
+use crate::new_node::{NewNode, built_in, models};
 use crate::nodes::machine;
 use crate::source::{ReadCluster, Source, of_admission};
 use crate::text::{self, table};
@@ -13,7 +13,6 @@ use cluster_model::gpu_drivers;
 use cluster_model::names;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use publication::machine_type::{MachineType, MachineTypeError};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,18 +61,8 @@ fn known(view: &ClusterView, kept: &[Value]) -> anyhow::Result<Vec<KnownMachine>
         Ok(KnownMachine { nodes: Some(nodes), ..KnownMachine::new(name, &node.slices) })
     });
     let mut known: Vec<KnownMachine> = of_cluster.collect::<anyhow::Result<_>>()?;
-    for name in MachineType::names() {
-        let machine = match MachineType::built_in(name) {
-            Ok(machine) => machine,
-            // Descriptions of broken machines are for tests.
-            Err(MachineTypeError::Read { .. }) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        if !machine.gpus.is_empty() && !machine.nics.is_empty() {
-            let node = NewNode::built_in(machine, TEMPLATE)?;
-            known.push(KnownMachine::new(name.to_owned(), &node.slices));
-        }
-    }
+    let built_in = built_in::all(TEMPLATE)?.into_iter();
+    known.extend(built_in.map(|(name, node)| KnownMachine::new(name.to_owned(), &node.slices)));
     Ok(known)
 }
 

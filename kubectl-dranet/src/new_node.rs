@@ -1,25 +1,24 @@
 //! A node that does not exist yet: a copy of a node of the cluster, a machine that admission remembers, or
 //! a machine type that is built in. Its devices are healthy.
 
+#[cfg(feature = "machines")]
+pub(crate) mod built_in;
+#[cfg(not(feature = "machines"))]
+#[path = "new_node/no_built_in.rs"]
+pub(crate) mod built_in;
+
 use crate::nodes::machine;
-use cluster_model::names::label::INSTANCE_TYPE;
-use cluster_model::names::{self, attribute};
 use cluster_model::published_device::recovered;
 use cluster_model::view::{ClusterView, Index as _};
-use fabric_controller::machine_labels;
 use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, Taint};
-use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use publication::machine_type::{MachineType, MachineTypeError};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use topology_graph::NodeTopology;
 
 const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
-
-/// Labels of machines that kubelets set.
-const OS_LABEL: (&str, &str) = ("kubernetes.io/os", "linux");
 
 /// The objects of a node.
 #[derive(Clone, Debug)]
@@ -38,11 +37,7 @@ impl NewNode {
         (view, kept): (&ClusterView, &[Value]),
     ) -> anyhow::Result<Self> {
         let Some(model) = model(view, shape) else {
-            return match MachineType::built_in(shape) {
-                Ok(machine) => Self::built_in(machine, name),
-                Err(MachineTypeError::Unknown { .. }) => Err(unknown(view, shape)),
-                Err(error) => Err(error.into()),
-            };
+            return built_in::node(shape, name)?.ok_or_else(|| unknown(view, shape));
         };
         let new = match view.remembered_node(&model) {
             Some(remembered) => {
@@ -77,41 +72,6 @@ impl NewNode {
             graph
         });
         Ok(Self { node, slices, graph })
-    }
-
-    /// A node of a machine type that is built in. Its CPUs and memory are not known.
-    pub(crate) fn built_in(machine: MachineType, name: &str) -> anyhow::Result<Self> {
-        let MachineType { gpu_driver, gpus, nics, graph, .. } = machine;
-        let labels = [(HOSTNAME_LABEL, name), OS_LABEL];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let mut labels = BTreeMap::from(labels);
-        let types = nics.iter().filter_map(|nic| nic.attributes.as_ref());
-        let size = types.flat_map(|attributes| {
-            let names = attribute::MACHINE_TYPES.iter();
-            names.filter_map(move |name| attributes.get(*name)?.string.clone())
-        });
-        labels.extend(size.take(1).map(|size| (INSTANCE_TYPE.to_owned(), size)));
-        let node = Node {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                labels: Some(labels),
-                ..ObjectMeta::default()
-            },
-            ..Node::default()
-        };
-        let of_gpus = gpu_driver.map(|driver| slice(driver.driver, name, gpus));
-        let slices = of_gpus.into_iter().chain([slice(names::DRIVER, name, nics)]).collect();
-        Self { node, slices, graph: Some(NodeTopology::new(name, graph)) }.labelled(name)
-    }
-
-    /// The same with the labels that fabric-controller sets.
-    fn labelled(mut self, name: &str) -> anyhow::Result<Self> {
-        let mut view = ClusterView::default();
-        self.put_into(&mut view)?;
-        let due = machine_labels::due(&view).into_iter().filter(|(node, _)| node == name);
-        let labels = due.filter_map(|(_, labels)| read::<BTreeMap<String, String>>(&labels).ok());
-        self.node.metadata.labels.get_or_insert_default().extend(labels.flatten());
-        Ok(self)
     }
 
     /// Adds the objects to a view.
@@ -152,20 +112,6 @@ impl NewNode {
 fn plain(metadata: &ObjectMeta) -> ObjectMeta {
     let ObjectMeta { name, labels, .. } = metadata.clone();
     ObjectMeta { name, labels, ..ObjectMeta::default() }
-}
-
-/// A slice with all devices of a driver on a node.
-fn slice(driver: &str, node: &str, devices: Vec<Device>) -> ResourceSlice {
-    ResourceSlice {
-        metadata: ObjectMeta { name: Some(format!("{node}-{driver}")), ..ObjectMeta::default() },
-        spec: ResourceSliceSpec {
-            driver: driver.to_owned(),
-            node_name: Some(node.to_owned()),
-            pool: ResourcePool { name: node.to_owned(), generation: 1, resource_slice_count: 1 },
-            devices: Some(devices),
-            ..ResourceSliceSpec::default()
-        },
-    }
 }
 
 /// The named node, or a node or a remembered machine of this type or shape.

@@ -1,5 +1,6 @@
 //! `machines`: nodes that do not exist yet, as drivers would publish them.
 
+#![cfg(feature = "machines")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use clap::Parser as _;

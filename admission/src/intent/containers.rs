@@ -81,7 +81,7 @@ pub(crate) fn unasked(pod: &Pod, resources: &GpuResources, view: &ClusterView) -
         }
     }
     let ((resource, amount), containers) = set.into_iter().next()?;
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
     let range = match view.limit_ranges().setting(namespace, resource).next() {
         Some(range) => format!("LimitRange `{}`", range.name),
         None => "a LimitRange".to_owned(),

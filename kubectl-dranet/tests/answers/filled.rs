@@ -1,6 +1,6 @@
 //! What kube-apiserver makes of a pod before any webhook sees it, and which pods it refuses.
 
-use super::{Cluster, joined, pair};
+use super::{Cluster, joined, pair, pod};
 use serde_json::{Value, json};
 
 const FITS: &str = "fits on 1 of 1 node now";
@@ -173,6 +173,18 @@ fn check(spec: &Value, object: &Value, expected: &str) {
     assert_eq!(is_placed, expected == FITS, "{spec} {object}: {simulated}");
     let planned = joined(&cluster.of_file("plan", &pod));
     assert_eq!(planned.contains("on 1 of 1 node now"), expected == FITS, "{spec}: {planned}");
+}
+
+/// Nobody wrote the limit that the denial is about.
+#[test]
+fn a_denial_names_the_limit_range_that_sets_gpus() {
+    let limits = json!([{ "type": "Container", "max": { "nvidia.com/gpu": "9" } }]);
+    let range = object("v1", "LimitRange", &json!({ "spec": { "limits": limits } }));
+    let mut asked = pod(&json!({ "dranet.io/aligned-nics": "per-gpu" }), &json!({}));
+    asked["metadata"]["namespace"].take();
+    let text = joined(&cluster(&[range]).of_file("plan", &asked));
+    let named = "LimitRange `one` of the namespace sets the limit nvidia.com/gpu: \"9\" in `main`";
+    assert!(text.contains("denied: ") && text.contains(named), "{text}");
 }
 
 /// A pod with two limits of its quota, one after the other.

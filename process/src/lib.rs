@@ -9,6 +9,8 @@ pub mod chain;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod exit;
+#[cfg(feature = "client")]
+pub mod kubeconfig;
 #[cfg(feature = "runtime")]
 pub mod logging;
 #[cfg(feature = "runtime")]

@@ -251,6 +251,7 @@ fn every_flag_is_documented() {
         "doctor",
         "fabric",
         "top",
+        "ui",
         "pools",
         "snapshot",
         "diff",

@@ -6,7 +6,7 @@ use crate::published_device::{DeviceNames, NicName, PublishedDevice};
 use crate::view::ClusterView;
 use dra_allocator::device::DeviceCapacity;
 use dra_allocator::{AllocatedState, AttributeValue, Device, DeviceId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{Cell, Level, NicRole, PciAddress, Topology};
 
 pub use crate::published_device::Role;
@@ -146,6 +146,15 @@ impl<'a> NodeDevices<'a> {
             cell.nics.retain(|address| self.nics.contains_key(address));
         }
         cells
+    }
+
+    /// The level within which a plan keeps GPUs and NICs at least: a NUMA node, or a socket on a machine
+    /// whose sockets have several.
+    pub fn planned_level(&self) -> Level {
+        let cells = |level| -> BTreeSet<_> {
+            self.cells(level).into_iter().map(|cell| (cell.gpus, cell.nics)).collect()
+        };
+        if cells(Level::Socket) == cells(Level::Numa) { Level::Numa } else { Level::Socket }
     }
 
     /// The number of cells with GPUs and compute NICs of which no device is in use.

@@ -77,6 +77,22 @@ fn words(failure: &Failure) -> String {
             let is = if *left == 1 { "is" } else { "are" };
             format!("{} {is} of class `{class}`", devices(*left))
         }
+        Failure::Selector { part, missing, left, .. }
+            if missing.is_empty() && listed(part).is_some() =>
+        {
+            let (attribute, values) = listed(part).unwrap_or_default();
+            let found = match left {
+                0 => "no device has".to_owned(),
+                1 => "1 device has".to_owned(),
+                left => format!("{left} devices have"),
+            };
+            let first = values.iter().take(LISTED_MAX).copied().collect::<Vec<_>>().join(", ");
+            let more = match values.len().saturating_sub(LISTED_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("{found} a {attribute} that the claim lists: {first}{more}")
+        }
         Failure::Selector { expression, part, missing, left } => {
             let of_part = if part == expression { "" } else { "part of the " };
             let part = short(part);
@@ -109,6 +125,25 @@ fn words(failure: &Failure) -> String {
     }
 }
 
+/// The most values of a list that are named.
+const LISTED_MAX: usize = 4;
+
+/// The attribute and the values of a selector that lists values of an attribute:
+/// `device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") in ["0101:00:00.0"]`.
+fn listed(part: &str) -> Option<(String, Vec<&str>)> {
+    let rest = part.trim().strip_prefix("device.attributes[\"")?;
+    let (domain, rest) = rest.split_once("\"].")?;
+    let (name, list) = rest.split_once(" in [")?;
+    let name = name.trim_start_matches('?');
+    let name = name.strip_suffix(".orValue(\"\")").unwrap_or(name);
+    let is_name = name.chars().all(|it| it.is_ascii_alphanumeric() || it == '_');
+    let values = list.strip_suffix(']').filter(|_| is_name)?.split(", ");
+    let values: Option<Vec<&str>> = values
+        .map(|value| value.strip_prefix('"')?.strip_suffix('"').filter(|it| !it.contains('"')))
+        .collect();
+    Some((format!("{domain}/{name}"), values?))
+}
+
 /// `[0 ×1, no such attribute ×2]`.
 fn counts(values: &ValueCounts) -> String {
     let texts = values.iter().map(|(value, count)| match value {
@@ -122,4 +157,31 @@ fn counts(values: &ValueCounts) -> String {
 fn devices(number: usize) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} device{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_values_are_read() {
+        let name = "resource.kubernetes.io/pciBusID".to_owned();
+        for (part, expected) in [
+            (
+                r#"device.attributes["resource.kubernetes.io"].?pciBusID.orValue("") in ["a", "b"]"#,
+                Some((name.clone(), vec!["a", "b"])),
+            ),
+            (
+                r#"device.attributes["resource.kubernetes.io"].pciBusID in ["a"]"#,
+                Some((name, vec!["a"])),
+            ),
+            (r#"device.attributes["std.io"].numa == 2"#, None),
+            (r#"device.attributes["std.io"].numa in [1, 2]"#, None),
+            (r#"device.attributes["a"].b.lowerAscii() in ["c"]"#, None),
+            (r#"device.attributes["a"].b in ["c"] || true"#, None),
+            (r#"device.attributes["a"].b in ["c", "d" + "e"]"#, None),
+        ] {
+            assert_eq!(listed(part), expected, "{part}");
+        }
+    }
 }

@@ -9,6 +9,7 @@ mod graph;
 mod pods;
 mod simulate;
 mod source;
+mod ui;
 
 pub use bench::{Against, BenchArgs};
 pub use cluster::{
@@ -24,6 +25,7 @@ pub use graph::{GraphArgs, LookArgs, MachineArgs};
 pub use pods::{ExplainArgs, PlanArgs, PolicyArgs, SubjectArgs, VerifyArgs};
 pub use simulate::{AddedNodes, AddedNodesError, SimulateArgs};
 pub use source::{AdmissionArgs, SourceArgs, UserArgs};
+pub use ui::UiArgs;
 
 use cluster_model::snapshot::UNPACKED_MIB;
 use std::path::PathBuf;
@@ -80,6 +82,8 @@ note names what cannot be checked.
 
 Examples:
   kubectl dranet explain pod/train-0 -n training
+  kubectl dranet explain job/train -n training     the first of its pods that waits
+  kubectl dranet explain --pending -A              all that wait
   kubectl dranet explain -f job.yaml -o json")]
     Explain(ExplainArgs),
     /// Show what running pods got: the path from each GPU to its NICs, compared with what was
@@ -171,6 +175,18 @@ Examples:
   kubectl dranet top
   kubectl dranet top --once -o wide -l node.kubernetes.io/instance-type=p5.48xlarge")]
     Top(TopArgs),
+    /// Serve a page on this machine that shows the cluster as it changes: fabrics, nodes, devices and
+    /// pods, and why pods wait
+    #[command(
+        after_help = "The page is read-only, and for this machine only: the address that is \
+printed contains a token. On another machine, forward the port: `ssh -L PORT:127.0.0.1:PORT`.
+
+Examples:
+  kubectl dranet ui
+  kubectl dranet ui --snapshot cluster.gz
+  kubectl dranet ui -o cluster.html                one file, for a ticket"
+    )]
+    Ui(UiArgs),
     /// Show the addresses of NicPools: how many are used and free, and which claims use them
     #[command(after_help = "Examples:
   kubectl dranet pools
@@ -257,6 +273,7 @@ impl Command {
             Self::Version(args) => args.output == Form::Text,
             Self::Graph(_)
             | Self::Snapshot(_)
+            | Self::Ui(_)
             | Self::Migrate(_)
             | Self::Completion(_)
             | Self::Man(_)

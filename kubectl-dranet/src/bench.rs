@@ -218,7 +218,7 @@ impl Run<'_, '_> {
         loop {
             let mut last = String::new();
             let found = self.poll(role, |state| {
-                last = format!("{state:?}");
+                last = state.to_string();
                 take(state)
             })?;
             if let Some(found) = found {
@@ -243,7 +243,7 @@ impl Run<'_, '_> {
             anyhow::bail!("pod `{name}` does not run: {why}");
         }
         let is_over = matches!(state, State::Ended { .. });
-        let seen = format!("{state:?}");
+        let seen = state.to_string();
         let found = take(state);
         anyhow::ensure!(found.is_some() || !is_over, "pod `{name}` ended too early: {seen}");
         Ok(found.map(|found| (pod, found)))

@@ -13,7 +13,7 @@ use crate::predicted::add_planned;
 use crate::settings;
 use crate::shape::{PodShape, USUAL};
 use crate::source::{ReadCluster, Source};
-use crate::text::{self, counted, of_nodes, table};
+use crate::text::{self, Short, counted, of_nodes, table};
 use admission::admit::{AdmitError, admit};
 use admission::plan::{Policy, drivers};
 use cluster_model::gpu_drivers;
@@ -40,7 +40,7 @@ struct Gpus {
 
 impl CapacityShape {
     /// `1gpu:1nic`, with the driver of the GPUs if there are several.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match &self.gpu_driver {
             Some(driver) => format!("{} of {driver}", self.shape),
             None => self.shape.clone(),
@@ -121,6 +121,32 @@ pub(crate) fn run(args: &CapacityArgs) -> anyhow::Result<Output> {
     Ok(Output { notes, ..Output::from(text) })
 }
 
+/// A pod of a shape, with GPUs as this cluster offers them: of its first driver if there are several.
+#[cfg(feature = "live")]
+pub(crate) fn pod(view: &ClusterView, policy: &Policy, shape: PodShape, namespace: &str) -> Value {
+    let gpus = Gpus::all(view, policy).into_iter().next();
+    gpus.map_or_else(|| shape.pod(namespace, None), |gpus| gpus.pod(shape, namespace))
+}
+
+/// How many pods of the usual shapes fit, with the GPUs of each driver.
+pub(crate) fn usual(
+    (view, in_use): (&ClusterView, &InUse),
+    policy: &Policy,
+    namespace: &str,
+    pods: &[Pod],
+) -> anyhow::Result<Vec<CapacityShape>> {
+    let left_out = left_out(view, &in_use.nodes, &tolerated(pods));
+    let closed = left_out.values().flatten().copied().collect();
+    let asked = Asked { view, in_use, policy, namespace, closed: &closed };
+    let mut answers = Vec::new();
+    for gpus in Gpus::all(view, policy) {
+        for shape in USUAL {
+            answers.push(asked.counted(shape, &gpus)?.0);
+        }
+    }
+    Ok(answers)
+}
+
 /// The tolerations of taints by name, of pods of the cluster and of GPU operators' usual pods. A
 /// toleration of every taint says nothing about a pod with GPUs.
 fn tolerated(pods: &[Pod]) -> Vec<Tolerated> {
@@ -177,6 +203,26 @@ struct Admitted {
 
 impl Asked<'_> {
     fn answer(&self, shape: PodShape, gpus: &Gpus) -> anyhow::Result<CapacityShape> {
+        let (mut answer, admitted) = self.counted(shape, gpus)?;
+        // Moving claims frees no GPU of a device plugin.
+        if let Some(Admitted { view, ask, .. }) = admitted
+            && answer.fit_now == 0
+            && answer.fit_empty > 0
+            && gpus.plugin.is_none()
+        {
+            let budget = budget(&view);
+            let open = view.present_nodes().filter(|node| !self.closed.contains(node));
+            answer.to_move = fewest(&self.in_use.room(&view, &budget), open, &ask);
+        }
+        Ok(answer)
+    }
+
+    /// How many such pods fit, and what admission makes of one.
+    fn counted(
+        &self,
+        shape: PodShape,
+        gpus: &Gpus,
+    ) -> anyhow::Result<(CapacityShape, Option<Admitted>)> {
         let mut answer = CapacityShape {
             shape: shape.to_string(),
             gpu_driver: gpus.driver.map(str::to_owned),
@@ -184,21 +230,14 @@ impl Asked<'_> {
         };
         let admitted = match self.admitted(shape, gpus)? {
             Ok(admitted) => admitted,
-            Err(denied) => return Ok(CapacityShape { denied: Some(denied), ..answer }),
+            Err(denied) => return Ok((CapacityShape { denied: Some(denied), ..answer }, None)),
         };
         answer.rooms = self.rooms(&admitted);
         answer.fit_now = answer.rooms.iter().map(|room| room.fit_now).sum();
         answer.fit_empty = answer.rooms.iter().map(|room| room.fit_empty).sum();
         let near = answer.rooms.iter().filter_map(|room| room.surely_near);
         answer.surely_near = near.reduce(|sum, near| sum + near);
-        // Moving claims frees no GPU of a device plugin.
-        if answer.fit_now == 0 && answer.fit_empty > 0 && gpus.plugin.is_none() {
-            let Admitted { view, ask, .. } = &admitted;
-            let budget = budget(view);
-            let open = view.present_nodes().filter(|node| !self.closed.contains(node));
-            answer.to_move = fewest(&self.in_use.room(view, &budget), open, ask);
-        }
-        Ok(answer)
+        Ok((answer, Some(admitted)))
     }
 
     /// Where such pods fit.
@@ -258,12 +297,14 @@ type Largest = [(Option<&'static str>, Option<PodShape>)];
 fn person(answers: &[CapacityShape], largest: &Largest) -> anyhow::Result<String> {
     let is_late = answers.iter().any(|answer| answer.surely_near.is_some());
     let mut rows = Vec::new();
+    let rooms = || answers.iter().flat_map(|answer| &answer.rooms);
+    let fabrics = Short::of(rooms().filter_map(|room| room.fabric.as_deref()), false);
     for answer in answers {
         for room in &answer.rooms {
             rows.push(vec![
                 answer.name(),
                 room.machine.clone(),
-                room.fabric.clone().unwrap_or_else(|| "-".to_owned()),
+                room.fabric.as_deref().map_or_else(|| "-".to_owned(), |it| fabrics.name(it)),
                 room.nodes.to_string(),
                 room.fit_now.to_string(),
                 room.fit_empty.to_string(),

@@ -1,10 +1,13 @@
 //! `completion`, `man`, and the completion for `kubectl_complete-dranet`.
 
 use crate::Output;
-use crate::args::{Args, CompletionArgs, ManArgs, Shell};
+use crate::args::{Args, CompletionArgs, ManArgs, Shell, UserArgs};
+use crate::kinds::{Kind, NAMESPACES, NIC_POOLS, NODES, PODS};
+use crate::live::Cluster;
 use anyhow::Context as _;
 use clap::{Command, CommandFactory as _};
 use clap_complete::{Shell as Script, generate};
+use process::args::KubeArgs;
 use std::fs;
 
 /// kubectl runs this script with the words of the command line
@@ -72,6 +75,7 @@ pub(crate) fn complete(words: &[String]) -> Output {
     }
     let values = before.last().and_then(|flag| values(command, flag));
     let (found, directive) = match values {
+        Some(_) if is_namespace(before) => (named(NAMESPACES, &[]), NO_FILES),
         Some(values) if values.is_empty() => (Vec::new(), FILES),
         Some(values) => (values, NO_FILES),
         None if last.starts_with('-') => (flags(command), NO_FILES),
@@ -80,12 +84,45 @@ pub(crate) fn complete(words: &[String]) -> Output {
                 let values = argument.get_possible_values();
                 values.into_iter().map(|value| value.get_name().to_owned()).collect::<Vec<_>>()
             });
-            (subcommands(command).into_iter().chain(positional).collect(), NO_FILES)
+            let objects = objects(command.get_name()).map(|kind| named(kind, before));
+            let found = subcommands(command).into_iter().chain(positional);
+            (found.chain(objects.unwrap_or_default()).collect(), NO_FILES)
         }
     };
     let matching = found.into_iter().filter(|candidate| candidate.starts_with(last));
     let lines: Vec<_> = matching.chain([directive.to_owned()]).collect();
     Output::from(lines.join("\n") + "\n")
+}
+
+/// Whether the value of a flag is to be completed that names a namespace.
+fn is_namespace(before: &[String]) -> bool {
+    let flags = ["-n", "--namespace", "--admission-namespace"];
+    before.last().is_some_and(|flag| flags.contains(&flag.as_str()))
+}
+
+/// The kind of objects that a command names.
+fn objects(command: &str) -> Option<Kind> {
+    match command {
+        "explain" | "plan" | "verify" => Some(PODS),
+        "graph" | "top" => Some(NODES),
+        "pools" => Some(NIC_POOLS),
+        _ => None,
+    }
+}
+
+/// The names of objects of the cluster and of the namespace that these words select.
+fn named(kind: Kind, words: &[String]) -> Vec<String> {
+    let value = |flags: &[&str]| {
+        let at = words.iter().position(|word| flags.contains(&word.as_str()))?;
+        words.get(at + 1).cloned()
+    };
+    let kube = KubeArgs {
+        kubeconfig: value(&["--kubeconfig"]).map(Into::into),
+        context: value(&["--context"]),
+    };
+    let Ok(cluster) = Cluster::connect(&kube, &UserArgs::default()) else { return Vec::new() };
+    let namespace = value(&["-n", "--namespace"]).unwrap_or_else(|| cluster.default_namespace());
+    cluster.names(kind, (kind == PODS).then_some(namespace.as_str()))
 }
 
 fn subcommands(command: &Command) -> Vec<String> {

@@ -36,11 +36,12 @@ use crate::settings;
 use crate::snapshot::of_installation;
 use crate::source::{self, ReadCluster, Source};
 use census::Census;
-use checks::Checklist;
+use checks::{Checklist, Outcome};
 use k8s_openapi::api::core::v1::Pod;
 use person::person;
 use scene::Scene;
 use std::cmp::Reverse;
+use std::time::{Duration, Instant};
 use table::{CHECKS, TRIAL};
 
 /// Kinds that findings are made from in addition to the view.
@@ -58,10 +59,27 @@ const KINDS: &[&str] = &[
 /// The namespace of the control plane's pods.
 const CONTROL_PLANE: &str = "kube-system";
 
+/// Time between two looks with `--wait`.
+const PERIOD: Duration = Duration::from_secs(5);
+
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let source = Source::open(&args.source)?;
+    let end = Instant::now() + Duration::from_secs(args.wait.into());
+    let mut output = look(args, &source, false)?;
+    while let Source::Live(cluster) = &source
+        && output.denied
+        && Instant::now() < end
+    {
+        cluster.pause(PERIOD);
+        output = look(args, &source, false)?;
+    }
+    if args.trial.is_asked { look(args, &source, true) } else { Ok(output) }
+}
+
+/// Makes all checks once.
+fn look(args: &DoctorArgs, source: &Source, with_trial: bool) -> anyhow::Result<Output> {
     let mut seen = source.read(&queries(&args.admission_namespace), KINDS)?;
-    let cluster = match &source {
+    let cluster = match source {
         Source::Live(cluster) => Some(cluster),
         Source::File(..) => None,
     };
@@ -72,9 +90,9 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let mut policy = settings::of_cluster(&seen.kept);
     policy.nic_class = args.nic_class.clone().unwrap_or(policy.nic_class);
     let asked = waiting::queries(&seen.view);
-    let waiting = more_pods(&source, &asked, &mut seen)?;
+    let waiting = more_pods(source, &asked, &mut seen)?;
     let asked = former_plugins::queries(&seen);
-    let holders = more_pods(&source, &asked, &mut seen)?;
+    let holders = more_pods(source, &asked, &mut seen)?;
     let view = &seen.view;
     let nodes = view.present_nodes();
     let scene = Scene {
@@ -91,10 +109,15 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     };
     let mut list = Checklist::default();
     for check in &CHECKS {
-        list.add((check.name, check.page), check.outcome(&scene)?);
+        let outcome = if args.is_before && !check.is_early {
+            Outcome::skipped("only after the installation")
+        } else {
+            check.outcome(&scene)?
+        };
+        list.add((check.name, check.page), outcome);
     }
-    if args.trial.is_asked {
-        let outcomes = trial::run(&source, &args.trial, args.namespace.as_deref())?;
+    if with_trial {
+        let outcomes = trial::run(source, &args.trial, args.namespace.as_deref())?;
         TRIAL.into_iter().zip(outcomes).for_each(|(subject, outcome)| list.add(subject, outcome));
     }
     let Checklist { checks, mut findings, notes } = list;
@@ -102,7 +125,11 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<Output> {
     let denied = findings.iter().any(|finding| finding.severity >= args.fail_on.into());
     let Scene { census, machines, .. } = scene;
     let modes = rdma::modes(view).into_iter();
+    let mut unread: Vec<String> = seen.refused.iter().map(|kind| kind.resource()).collect();
+    unread.dedup();
     let answer = Doctor {
+        installed: installation::is_installed(&seen),
+        unread,
         server: seen.server.clone(),
         nodes: census.nodes,
         with_gpus: census.with_gpus().len(),

@@ -99,7 +99,11 @@ pub(crate) struct OnNodes {
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
-    let (mut subjects, mut seen) = subject::read(&args.subject, &args.source, &args.admission)?;
+    let (mut subjects, mut seen) = if args.pending {
+        subject::read_waiting(args.all_namespaces, &args.source, &args.admission)?
+    } else {
+        subject::read(&args.subject, &args.source, &args.admission)?
+    };
     seen.must_know(&USE)?;
     subject::put_into(&mut subjects, "default");
     let policy = settings::policy(&args.policy, &seen.kept);
@@ -114,12 +118,18 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let created = CreatedPods::new(&subjects, &view, policy);
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
+    if subjects.is_empty() && args.output == Form::Text {
+        output.text.push_str("no pod waits for devices\n");
+    }
     for subject in &subjects {
         let answer = of_subject(subject, scene, (&groups, &created))?;
         let origin = &subject.origin;
         output.denied |= answer.is_kept();
         match args.output {
-            Form::Text => output.text += &person(origin, &answer)?,
+            Form::Text => {
+                output.text += if args.pending && !output.text.is_empty() { "\n" } else { "" };
+                output.text += &person(origin, &answer)?;
+            }
             Form::Json | Form::Yaml => {
                 answers.push(serde_json::to_value(program(origin, answer))?);
             }
@@ -130,7 +140,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
 }
 
 /// Explains a pod with its group, whose pods are placed together.
-fn of_subject(
+pub(crate) fn of_subject(
     subject: &Subject,
     scene: Scene<'_>,
     (groups, created): (&GroupPods, &CreatedPods),

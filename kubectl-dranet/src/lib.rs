@@ -57,8 +57,10 @@ mod source;
 mod subject;
 mod text;
 mod top;
+mod ui;
 mod verify;
 mod version;
+mod waiting;
 
 pub use output::Output;
 pub use text::fitted;
@@ -90,6 +92,7 @@ fn decided(command: &Command) -> anyhow::Result<Output> {
         Command::Doctor(args) => doctor::run(args),
         Command::Fabric(args) => fabric::run(args),
         Command::Top(args) => top::run(args),
+        Command::Ui(args) => ui::run(args),
         Command::Pools(args) => pools::run(args),
         Command::Machines(args) => machines::run(args),
         Command::Snapshot(args) => snapshot::run(args),

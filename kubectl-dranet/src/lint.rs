@@ -6,7 +6,7 @@ use crate::args::LintArgs;
 use crate::kinds::{DEVICES, NAMESPACES, PODS, Query};
 use crate::settings;
 use crate::source::{self, ReadCluster, Source};
-use crate::subject::admin_access_problem;
+use crate::subject::{self, Subject, admin_access_problem};
 use crate::text::counted;
 use admission::admit::{AdmitError, admit};
 use admission::lint::{self, Finding, lint};
@@ -58,11 +58,23 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     let namespaces = NAMESPACES.all("it is not known which namespaces allow adminAccess");
     let asks = objects.iter().any(|object| object.to_string().contains("\"adminAccess\":true"));
     let more: Vec<Query> = asks.then_some(namespaces).into_iter().collect();
-    let kinds = &["Namespace"];
+    let kinds = &["Deployment", "Namespace"];
     let seen = Source::open(&args.source)?.read_as_admission(&args.admission, kinds, &more, &[])?;
     seen.must_know(&DEVICES)?;
-    let ReadCluster { view, notes, kept, namespace, .. } = seen;
+    let policy = Policy { max_steps: args.max_steps, ..settings::of_cluster(&seen.kept) };
+    let ReadCluster { view, mut notes, kept, namespace, .. } = seen;
     let mut linted = Vec::new();
+    let mut asked = subject::of_objects(objects.clone());
+    subject::put_into(&mut asked.subjects, namespace.as_deref().unwrap_or("default"));
+    for Subject { pod: of_workload, origin, .. } in &asked.subjects {
+        let found = pod(of_workload, false, (&view, &policy))?;
+        let findings = found.map(|found| found.findings).unwrap_or_default();
+        let (kind, name) = origin.split_once(' ').unwrap_or(("Pod", origin));
+        linted.push(Linted { kind: kind.to_owned(), name: name.to_owned(), findings });
+    }
+    if !asked.subjects.is_empty() {
+        notes.extend(asked.remarks);
+    }
     for object in &objects {
         let own = object["metadata"]["namespace"].as_str().or(namespace.as_deref());
         let refused = admin_access_problem(object, own.unwrap_or("default"), &kept);
@@ -74,7 +86,7 @@ fn of_file(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
     }
     anyhow::ensure!(
         !linted.is_empty(),
-        "`{}` contains neither a ResourceClaim nor a ResourceClaimTemplate",
+        "`{}` contains neither a ResourceClaim, a ResourceClaimTemplate, a pod nor a workload",
         path.display()
     );
     Ok((linted, notes))
@@ -119,7 +131,7 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
         let key = what_is_linted(object);
         if !known.contains_key(&key) {
             let found = match object["kind"].as_str() {
-                Some("Pod") => pod(object, &seen.view, &policy)?,
+                Some("Pod") => pod(object, true, (&seen.view, &policy))?,
                 _ => claim(object, &seen.view, args.max_steps, true)?,
             };
             known.insert(key.clone(), found.map(|found| found.findings));
@@ -204,8 +216,12 @@ fn check_form(kind: &str, object: &Value, spec: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What admission reports about an annotated pod.
-fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Option<Linted>> {
+/// What admission reports about an annotated pod, which the cluster has or which a file would create.
+fn pod(
+    object: &Value,
+    is_created: bool,
+    (view, policy): (&ClusterView, &Policy),
+) -> anyhow::Result<Option<Linted>> {
     let annotations = object["metadata"]["annotations"].as_object();
     let mut keys = annotations.into_iter().flat_map(|annotations| annotations.keys());
     if !keys.any(|key| key.starts_with(annotation::DOMAIN)) {
@@ -221,7 +237,7 @@ fn pod(object: &Value, view: &ClusterView, policy: &Policy) -> anyhow::Result<Op
     let has_claims = object["spec"]["resourceClaims"].as_array().is_some_and(|all| !all.is_empty());
     let queries = object["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string();
     let mut findings = Vec::new();
-    if queries && !has_claims {
+    if is_created && queries && !has_claims {
         let message = "the pod asks for NICs but has no claim: the webhook was not called when it \
                        was created; create the pod again once `kubectl dranet doctor` finds no error";
         findings.push(finding("not-admitted", Severity::Error, message.to_owned()));

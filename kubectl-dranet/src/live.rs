@@ -15,13 +15,16 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Longest wait for a pod behind the API server's proxy.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Longest wait for names to complete, and the most that are read.
+const COMPLETION: Duration = Duration::from_secs(3);
+const NAMES_MAX: usize = 500;
 
 /// A connection to the API server.
 pub(crate) struct Cluster {
@@ -37,8 +40,8 @@ impl Cluster {
     pub(crate) fn connect(args: &KubeArgs, user: &UserArgs) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let user = user.name.as_deref().map(|name| (name, user.groups.as_slice()));
-        let (client, server) = runtime.block_on(process::client::connect_as(args, user))?;
-        let place = format!("{server} ({})", kubeconfig(args)).into();
+        let (client, place) = runtime.block_on(process::client::connect_as(args, user))?;
+        let place = place.to_string().into();
         Ok(Self { runtime, client, place, progress: RefCell::new(Progress::start()) })
     }
 
@@ -75,7 +78,10 @@ impl Cluster {
         match self.runtime.block_on(read::each(&self.client, &path, &mut take)) {
             Ok(()) => Ok(Ok(found)),
             Err(Error::Api(status)) if status.code == 403 => Ok(Err(Missing::Right)),
-            Err(error) => Err(error).context("failed to read the cluster's drivers"),
+            Err(error) => {
+                let what = format!("failed to read the cluster's drivers from {}", self.place);
+                Err(error).context(what)
+            }
         }
     }
 
@@ -112,8 +118,32 @@ impl Cluster {
             Ok(()) => Ok(Ok(())),
             Err(Error::Api(status)) if status.code == 403 => Ok(Err(Missing::Right)),
             Err(Error::Api(status)) if status.code == 404 => Ok(Err(Missing::Kind)),
-            Err(error) => {
-                Err(error).with_context(|| format!("failed to read {}", query.kind.resource()))
+            Err(error) => Err(error).with_context(|| {
+                format!("failed to read {} from {}", query.kind.resource(), self.place)
+            }),
+        }
+    }
+
+    /// The names of objects of a kind, for completion: none if that takes long or fails.
+    pub(crate) fn names(&self, kind: Kind, namespace: Option<&str>) -> Vec<String> {
+        let path = format!("{}?limit={NAMES_MAX}", kind.of(namespace, "").path());
+        let text = self.runtime.block_on(async {
+            tokio::time::timeout(COMPLETION, read::text(&self.client, &path)).await
+        });
+        let list: Option<Value> =
+            text.ok().and_then(Result::ok).and_then(|text| serde_json::from_str(&text).ok());
+        let items = list.as_ref().and_then(|list| list["items"].as_array()).into_iter().flatten();
+        items.filter_map(|item| Some(item["metadata"]["name"].as_str()?.to_owned())).collect()
+    }
+
+    /// Returns true if the user may list a kind, or if the API server does not have it.
+    pub(crate) fn may_list(&self, kind: Kind) -> anyhow::Result<bool> {
+        let path = format!("{}?limit=1", kind.all("").path());
+        match self.runtime.block_on(read::text(&self.client, &path)) {
+            Err(Error::Api(status)) if status.code == 403 => Ok(false),
+            Err(Error::Api(status)) if status.code == 404 => Ok(true),
+            answer => {
+                answer.with_context(|| format!("failed to read {}", kind.resource())).map(|_| true)
             }
         }
     }
@@ -280,16 +310,6 @@ impl Cluster {
             }
         })
     }
-}
-
-/// The file that names the cluster, in words.
-fn kubeconfig(args: &KubeArgs) -> String {
-    let of_environment = std::env::var_os("KUBECONFIG").filter(|path| !path.is_empty());
-    let path = args.kubeconfig.clone().or_else(|| of_environment.map(PathBuf::from));
-    path.map_or_else(
-        || "~/.kube/config or the pod's service account".to_owned(),
-        |path| format!("kubeconfig {}", path.display()),
-    )
 }
 
 /// Parses lines such as `kubernetes_feature_enabled{name="A",stage="BETA"} 1`.

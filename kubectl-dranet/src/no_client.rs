@@ -48,6 +48,7 @@ never! {
     kubelet_config(&str) -> (Option<Value>, Option<String>);
     proxied(&str) -> Proxied;
     pod(Option<&str>, &str) -> anyhow::Result<Value>;
+    names(Kind, Option<&str>) -> Vec<String>;
     catch_signals() -> anyhow::Result<Signals>;
     pause_or_end(&mut Signals, Duration) -> anyhow::Result<()>;
     request_object(&mut Signals, Kind, (&str, &str), Verb<'_>) -> anyhow::Result<Option<Value>>;

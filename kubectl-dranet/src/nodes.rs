@@ -2,16 +2,17 @@
 
 use crate::answer::Amount;
 use crate::device_names;
+use cluster_model::device_state::DeviceState;
 use cluster_model::gpu_drivers;
 use cluster_model::machines;
 use cluster_model::names::{self, label};
-use cluster_model::node_devices::{NodeDevice, NodeDevices, Role, is_partly_used, partitions};
+use cluster_model::node_devices::{NodeDevice, NodeDevices};
 use cluster_model::plugin_machines::places;
-use cluster_model::published_device::{PublishedDevice as _, Trouble};
+use cluster_model::published_device::Trouble;
 use cluster_model::room::{Closed, NodeFacts, Nodes};
 use cluster_model::view::ClusterView;
 use std::collections::BTreeMap;
-use topology_graph::Level;
+use topology_graph::{Level, PciAddress};
 
 /// One node's devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,37 +55,25 @@ impl NodeState {
             binds_late: places(view, node).next().is_some(),
             closed: facts.facts(node).and_then(NodeFacts::closed),
         };
-        let in_use = view.inventory().state();
-        let mut taken = in_use.clone();
-        let all: Vec<NodeDevice<'_>> = NodeDevice::all(view, node).collect();
-        let partitions = partitions(&all);
-        let is_divided = |gpu: &NodeDevice<'_>| {
-            let parts = gpu.address.and_then(|address| partitions.get(&address));
-            parts.into_iter().flatten().any(|part| in_use.is_taken(part))
-        };
+        let mut taken = view.inventory().state().clone();
         let mut functions = Amount::default();
-        let mut ports: BTreeMap<String, Amount> = BTreeMap::new();
-        for it in all.iter().filter(|it| it.role != Role::Part) {
-            let NodeDevice { device, role, .. } = *it;
-            let amount =
-                if role.is_gpu() { &mut state.gpus } else { ports.entry(port(it)).or_default() };
-            let trouble = device.trouble();
-            amount.all += 1;
-            amount.unusable += usize::from(trouble.is_some());
-            let is_free = !in_use.is_taken(device.id()) && (role.is_nic() || !is_divided(it));
-            amount.free += usize::from(trouble.is_none() && is_free);
-            let is_partly = trouble.is_none() && is_partly_used(device, in_use);
-            amount.partly += usize::from(is_partly);
-            if let Some(trouble) = trouble {
-                let name = device_names::short(view, node, device);
-                let text = format!("{name}: {}", words(&trouble));
-                if role.is_gpu() { &mut state.tainted_gpus } else { &mut state.ports }.push(text);
-                taken.insert(device.id().clone());
-            }
+        let devices = DeviceState::all(view, node);
+        for it in &devices {
+            let Some(trouble) = &it.trouble else { continue };
+            let NodeDevice { device, role, .. } = it.published;
+            let name = device_names::short(view, node, device);
+            let text = format!("{name}: {}", words(trouble));
+            if role.is_gpu() { &mut state.tainted_gpus } else { &mut state.ports }.push(text);
+            taken.insert(device.id().clone());
         }
-        for port in ports.into_values() {
-            functions.add(port);
-            state.nics.add(port.as_one());
+        for unit in Unit::of(devices) {
+            let amount = unit.amount();
+            if unit.is_gpu() {
+                state.gpus.add(amount);
+            } else {
+                functions.add(amount);
+                state.nics.add(amount.as_one());
+            }
         }
         state.functions = Some(functions).filter(|functions| functions.all > state.nics.all);
         // Nobody knows which NICs the places in use stand for.
@@ -131,7 +120,7 @@ impl Amount {
     }
 
     /// One port with these functions: free if one is, or else partly if one is, unusable if all are.
-    fn as_one(self) -> Self {
+    pub(crate) fn as_one(self) -> Self {
         let is_free = self.free > 0;
         Self {
             free: usize::from(is_free),
@@ -142,9 +131,47 @@ impl Amount {
     }
 }
 
-/// What tells the port of a NIC apart from others: the function that has it, or else the NIC itself.
-fn port(nic: &NodeDevice<'_>) -> String {
-    nic.port().map_or_else(|| nic.device.id().to_string(), |port| port.to_string())
+/// A GPU, or a port of a NIC with its functions.
+#[derive(Debug)]
+pub(crate) struct Unit<'v> {
+    /// The GPU, or the functions of the port that are published.
+    pub(crate) functions: Vec<DeviceState<'v>>,
+}
+
+impl<'v> Unit<'v> {
+    /// GPUs first, each by address.
+    pub(crate) fn of(devices: Vec<DeviceState<'v>>) -> Vec<Self> {
+        let mut units: BTreeMap<(bool, Option<PciAddress>, String), Self> = BTreeMap::new();
+        for state in devices {
+            let it = &state.published;
+            let is_nic = it.role.is_nic();
+            let port = if is_nic { it.port() } else { it.address };
+            // Functions of a port are one NIC, and two drivers can publish GPUs at one address.
+            let name =
+                if is_nic && port.is_some() { String::new() } else { it.device.id().to_string() };
+            let unit = units.entry((is_nic, port, name));
+            unit.or_insert_with(|| Self { functions: Vec::new() }).functions.push(state);
+        }
+        units.into_values().collect()
+    }
+
+    pub(crate) fn is_gpu(&self) -> bool {
+        self.functions.iter().all(|it| it.published.role.is_gpu())
+    }
+
+    /// Its functions.
+    pub(crate) fn amount(&self) -> Amount {
+        let mut amount = Amount::default();
+        for it in &self.functions {
+            amount.add(Amount {
+                free: usize::from(it.is_free),
+                partly: usize::from(it.is_partly),
+                unusable: usize::from(it.trouble.is_some()),
+                all: 1,
+            });
+        }
+        amount
+    }
 }
 
 /// Why no new pod gets a device.

@@ -27,6 +27,10 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use topology_graph::MatrixOptions;
 
+/// The end of a text to which nothing more was asked for.
+pub(crate) const MORE: &str =
+    "\n--show claim,pod,matrix shows more; -o yaml is for `kubectl apply`.\n";
+
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
     let (subjects, mut seen) = subject::read(&args.subject, &args.source, &args.admission)?;
     seen.must_know(&DEVICES)?;
@@ -58,14 +62,15 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<Output> {
 
 /// The cluster around a planned pod.
 #[derive(Clone, Copy)]
-struct Surroundings<'c> {
-    view: &'c ClusterView,
-    in_use: &'c InUse,
-    groups: &'c GroupPods,
-    quotas: &'c [Value],
+pub(crate) struct Surroundings<'c> {
+    pub(crate) view: &'c ClusterView,
+    pub(crate) in_use: &'c InUse,
+    pub(crate) groups: &'c GroupPods,
+    pub(crate) quotas: &'c [Value],
 }
 
-fn decide(
+/// What admission makes of a pod, and where it would go now.
+pub(crate) fn decide(
     Subject { pod, job_size, refused, count, surge, .. }: &Subject,
     Surroundings { view, in_use, groups, quotas }: Surroundings<'_>,
     (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
@@ -224,7 +229,7 @@ fn person(
         write!(out, "\n# Rewritten pod\n\n{}", text::yaml(&verdict.pod)?)?;
     }
     if shown.is_empty() {
-        writeln!(out, "\n--show claim,pod,matrix shows more; -o yaml is for `kubectl apply`.")?;
+        out += MORE;
     }
     Ok(out)
 }

@@ -4,11 +4,13 @@
 mod admin_access;
 mod beside;
 mod filled;
+mod wanted;
 mod workload;
 
 pub(crate) use admin_access::problem as admin_access_problem;
 pub(crate) use beside::Beside;
 pub(crate) use filled::fill;
+use wanted::Wanted;
 pub(crate) use workload::{Subject, disown};
 
 use crate::args::{AdmissionArgs, SourceArgs, SubjectArgs};
@@ -42,19 +44,43 @@ pub(crate) fn read(
     from: &SourceArgs,
     admission: &AdmissionArgs,
 ) -> anyhow::Result<(Vec<Subject>, ReadCluster)> {
+    let wanted = match (&args.file, args.named()) {
+        (Some(path), _) => Wanted::OfFile(path),
+        (None, Some((kind, name))) => Wanted::named(kind, name)?,
+        (None, None) => anyhow::bail!("name a pod, or a file with --filename"),
+    };
+    read_wanted(&wanted, from, admission)
+}
+
+/// The same for the pods that wait for devices, one of each owner; of the namespace, or of all.
+pub(crate) fn read_waiting(
+    in_all: bool,
+    from: &SourceArgs,
+    admission: &AdmissionArgs,
+) -> anyhow::Result<(Vec<Subject>, ReadCluster)> {
+    read_wanted(&Wanted::Waiting { in_all }, from, admission)
+}
+
+fn read_wanted(
+    wanted: &Wanted<'_>,
+    from: &SourceArgs,
+    admission: &AdmissionArgs,
+) -> anyhow::Result<(Vec<Subject>, ReadCluster)> {
     let source = Source::open(from)?;
     let named = admission.namespace.as_deref();
-    let name = args.pod.as_deref().map(pod_name).transpose()?;
-    let Asked { mut subjects, remarks, beside } = match (&args.file, name, &source) {
-        (Some(path), _, _) => of_file(path)?,
-        (None, Some(name), Source::Live(cluster)) => {
+    let Asked { mut subjects, remarks, beside } = match (wanted, &source) {
+        (Wanted::OfFile(path), _) => of_file(path)?,
+        (Wanted::Pod(name), Source::Live(cluster)) => {
             let pod = Subject::one(cluster.pod(named, name)?, format!("Pod {name}"));
             Asked { subjects: vec![pod], ..Asked::default() }
         }
         _ => Asked::default(),
     };
     let namespace = source.namespace(named);
-    let namespaces = source::namespaces(&subjects, namespace.as_deref());
+    let mut namespaces = source::namespaces(&subjects, namespace.as_deref());
+    if wanted.is_everywhere() {
+        namespaces.clear();
+    }
     let mut queries = source::of_admission(admission, &namespaces);
     queries.push(PODS.all("CPU and memory that pods use are not known"));
     queries.extend(source::of_preemption(&admission.admission_namespace));
@@ -65,17 +91,14 @@ pub(crate) fn read(
     }
     let mut seen = source.read(&queries, KINDS)?;
     seen.notes.extend(remarks);
-    if let (Source::File(path, _), Some(name)) = (&source, name) {
-        let namespace = named.or(seen.namespace.as_deref()).unwrap_or("default");
-        let pod = find(&seen, name, namespace).ok_or_else(|| {
-            anyhow::anyhow!(
-                "found no Pod `{name}` of namespace `{namespace}` in `{}`",
-                path.display()
-            )
-        })?;
-        subjects.push(Subject::one(pod, format!("Pod {name}")));
-    }
     seen.namespace = namespace.or(seen.namespace);
+    if subjects.is_empty() {
+        let place = match &source {
+            Source::File(path, _) => format!("`{}`", path.display()),
+            Source::Live(_) => "the cluster".to_owned(),
+        };
+        subjects = wanted.of_cluster(&seen, &place)?;
+    }
     if let Some(namespace) = &seen.namespace {
         put_into(&mut subjects, namespace);
     }
@@ -94,30 +117,6 @@ pub(crate) fn put_into(subjects: &mut [Subject], namespace: &str) {
     }
 }
 
-/// Parses the pod's name, which may be written as `pod/NAME`.
-fn pod_name(name: &str) -> anyhow::Result<&str> {
-    let name = ["pod/", "pods/", "po/"]
-        .iter()
-        .find_map(|prefix| name.strip_prefix(prefix))
-        .unwrap_or(name);
-    anyhow::ensure!(
-        !name.contains('/'),
-        "invalid value `{name}`: only pods can be named, as NAME or pod/NAME; write other kinds \
-         into a file and name it with --filename"
-    );
-    Ok(name)
-}
-
-fn find(seen: &ReadCluster, name: &str, namespace: &str) -> Option<Value> {
-    seen.of_kind("Pod")
-        .find(|object| {
-            let metadata = &object["metadata"];
-            metadata["name"] == name
-                && metadata["namespace"].as_str().unwrap_or("default") == namespace
-        })
-        .cloned()
-}
-
 /// What a file asks about.
 #[derive(Default)]
 pub(crate) struct Asked {
@@ -132,9 +131,8 @@ pub(crate) struct Asked {
 /// The pods of a file, and what it has beside them.
 pub(crate) fn of_file(path: &Path) -> anyhow::Result<Asked> {
     let objects = source::objects(path)?;
-    let subjects: Vec<Subject> = objects.iter().flat_map(of_object).collect();
-    let remarks = objects.iter().flat_map(remarks).collect();
-    if subjects.is_empty() {
+    let asked = of_objects(objects.clone());
+    if asked.subjects.is_empty() {
         anyhow::ensure!(!objects.is_empty(), "`{}` is empty", path.display());
         let kinds: Vec<_> = objects
             .iter()
@@ -149,11 +147,18 @@ pub(crate) fn of_file(path: &Path) -> anyhow::Result<Asked> {
             kinds.join(", ")
         );
     }
-    for Subject { pod, origin, .. } in &subjects {
+    for Subject { pod, origin, .. } in &asked.subjects {
         check_annotations(pod, origin)?;
         check_amounts(pod, origin)?;
     }
-    Ok(Asked { subjects, remarks, beside: Beside::new(objects) })
+    Ok(asked)
+}
+
+/// The pods of objects, and what is beside them.
+pub(crate) fn of_objects(objects: Vec<Value>) -> Asked {
+    let subjects = objects.iter().flat_map(of_object).collect();
+    let remarks = objects.iter().flat_map(remarks).collect();
+    Asked { subjects, remarks, beside: Beside::new(objects) }
 }
 
 /// Fails on annotations that are not texts, by name: the API server refuses them without it.

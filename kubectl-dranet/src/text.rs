@@ -6,7 +6,7 @@ use cluster_model::view::ClusterView;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use topology_graph::{MatrixOptions, NodeTopology, ShapeHash, Topology, matrix_with};
 
 /// A value as a YAML document.
@@ -192,6 +192,42 @@ pub(crate) fn moment(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
+/// Long names, such as UUIDs, by their beginnings.
+pub(crate) struct Short {
+    /// How many characters of each name are shown; `None` shows all.
+    length: Option<usize>,
+}
+
+impl Short {
+    /// The longest name that is shown whole, and the shortest beginning.
+    const WHOLE_MAX: usize = 16;
+    const BEGINNING: usize = 8;
+
+    /// As short as these names can be told apart, unless they are to be shown whole.
+    pub(crate) fn of<'n>(names: impl Iterator<Item = &'n str>, is_whole: bool) -> Self {
+        let names: BTreeSet<Vec<char>> = names.map(|name| name.chars().collect()).collect();
+        if is_whole || names.iter().all(|name| name.len() <= Self::WHOLE_MAX) {
+            return Self { length: None };
+        }
+        let longest = names.iter().map(Vec::len).max().unwrap_or_default();
+        let length = (Self::BEGINNING..longest).find(|length| {
+            let beginnings: BTreeSet<&[char]> =
+                names.iter().map(|name| name.get(..*length).unwrap_or(name)).collect();
+            beginnings.len() == names.len()
+        });
+        Self { length }
+    }
+
+    pub(crate) fn name(&self, name: &str) -> String {
+        match self.length {
+            Some(length) if name.chars().count() > length => {
+                name.chars().take(length).chain(['…']).collect()
+            }
+            _ => name.to_owned(),
+        }
+    }
+}
+
 /// A table with a heading; columns are as wide as their widest cell.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
@@ -208,4 +244,22 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
         out += &line(&mut row.iter().map(String::as_str));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_as_short_as_they_can_be_told_apart() {
+        let of = |names: &[&str], is_whole| {
+            let short = Short::of(names.iter().copied(), is_whole);
+            names.iter().map(|name| short.name(name)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["fabric-a", "fabric-b"], false), ["fabric-a", "fabric-b"]);
+        let uuids = ["c6c749e8-a38b-470e-8c94", "c6c749e8-b38b-470e-8c94", "x"];
+        assert_eq!(of(&uuids[..1], false), ["c6c749e8…"]);
+        assert_eq!(of(&uuids, false), ["c6c749e8-a…", "c6c749e8-b…", "x"]);
+        assert_eq!(of(&uuids, true), uuids);
+    }
 }

@@ -6,7 +6,7 @@ use crate::args::{ListForm, TopArgs};
 use crate::kinds::{PODS, USE};
 use crate::nodes::{NodeState, labels};
 use crate::source::{self, ReadCluster, Source};
-use crate::text::{self, counted, table};
+use crate::text::{self, Short, counted, table};
 use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
 use std::io::{IsTerminal as _, Write as _, stdout};
@@ -42,6 +42,10 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
     let facts = seen.nodes()?;
     let ReadCluster { view, notes, .. } = seen;
     let states = states(&view, &facts, args);
+    for asked in &args.nodes {
+        let is_there = view.present_nodes().any(|node| node == asked.as_str());
+        anyhow::ensure!(is_there, "found no node `{asked}`");
+    }
     let text = match args.output {
         ListForm::Text => person(&states, false),
         ListForm::Wide => person(&states, true),
@@ -55,8 +59,12 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
 /// The nodes with GPUs or NICs of DRA drivers, by name. GPUs of a device plugin are counted on nodes without
 /// those of a DRA driver.
 fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
+    let is_asked = |node: &&str| {
+        args.nodes.is_empty() || args.nodes.iter().any(|asked| asked.as_str() == *node)
+    };
     let states = view
         .present_nodes()
+        .filter(is_asked)
         .filter(|node| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node))))
         .map(|node| NodeState::new(view, node, facts));
     let states = states.filter(|it| it.gpus.all + it.nics.all > 0);
@@ -66,6 +74,7 @@ fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
 }
 
 fn person(states: &[NodeState], is_wide: bool) -> String {
+    let fabrics = Short::of(states.iter().filter_map(|it| it.fabric.as_deref()), is_wide);
     if states.is_empty() {
         return "no node has GPUs or NICs of a DRA driver\n".to_owned();
     }
@@ -75,7 +84,7 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
             free(it.gpus),
             nics(it),
             it.whole_cells.map_or_else(|| "-".to_owned(), |cells| cells.to_string()),
-            it.fabric.clone().unwrap_or_else(|| "-".to_owned()),
+            it.fabric.as_deref().map_or_else(|| "-".to_owned(), |fabric| fabrics.name(fabric)),
         ];
         if is_wide {
             row.push(it.machine.clone());

@@ -42,8 +42,9 @@ pub(crate) fn run(args: &VerifyArgs) -> anyhow::Result<Output> {
     if let Some(name) = &args.pod {
         let name = name.strip_prefix("pod/").unwrap_or(name);
         pods.retain(|pod| pod.metadata.name.as_deref() == Some(name));
-        let scope = namespace.unwrap_or("any");
-        anyhow::ensure!(!pods.is_empty(), "found no Pod `{name}` in namespace `{scope}`");
+        let scope =
+            namespace.map_or_else(|| "any namespace".to_owned(), |it| format!("namespace `{it}`"));
+        anyhow::ensure!(!pods.is_empty(), "found no Pod `{name}` in {scope}");
     }
     let mut answer = Verify { pods: Vec::new() };
     for pod in &pods {
@@ -96,7 +97,7 @@ fn farthest(pairs: &[VerifiedPair]) -> Option<PathKind> {
 
 /// Checks a pod, also whether its NICs can reach the memory of its GPUs if that is asked; `None` if it
 /// does not run or has no GPU-NIC pair.
-fn verify(
+pub(crate) fn verify(
     pod: &Pod,
     view: &ClusterView,
     with_gpu_direct: bool,
@@ -122,10 +123,18 @@ fn verify(
         return Ok(None);
     }
     let pairs = devices.topology.pairs_of(&all_gpus, &all_nics);
+    let near = path_within(devices.planned_level());
     let pairs = pairs.iter().map(|pair| VerifiedPair {
+        names: [
+            short_name(view, (node, &gpus), pair.gpu)
+                .unwrap_or_else(|| gpu_name(&devices, pair.gpu)),
+            short_name(view, (node, &nics), pair.nic)
+                .unwrap_or_else(|| nic_name(&devices, pair.nic)),
+        ],
         gpu: device_name(&gpus, pair.gpu).unwrap_or_else(|| gpu_name(&devices, pair.gpu)),
         nic: device_name(&nics, pair.nic).unwrap_or_else(|| nic_name(&devices, pair.nic)),
         path: pair.path,
+        is_near: pair.path.satisfies(near),
         gpu_direct: with_gpu_direct.then(|| gpu_direct::of_pair(view, node, pair)),
         addresses: [pair.gpu, pair.nic].map(|address| address.to_string()),
     });
@@ -147,6 +156,16 @@ fn verify(
 
 fn device_name(of: &BTreeMap<PciAddress, &Device>, address: PciAddress) -> Option<String> {
     of.get(&address).map(|device| device.id().device.to_string())
+}
+
+/// The name that people have for a device.
+fn short_name(
+    view: &ClusterView,
+    of: (&str, &BTreeMap<PciAddress, &Device>),
+    address: PciAddress,
+) -> Option<String> {
+    let (node, devices) = of;
+    devices.get(&address).map(|device| device_names::short(view, node, device))
 }
 
 /// The name of a GPU in the graph: no driver publishes those of device plugins.
@@ -189,12 +208,7 @@ fn promised(pod: &Pod, devices: &NodeDevices<'_>) -> Option<PathKind> {
         return None;
     }
     let level = annotations.get(annotation::ALIGNMENT).and_then(|level| level.parse().ok());
-    let cells = |level| -> BTreeSet<_> {
-        devices.cells(level).into_iter().map(|cell| (cell.gpus, cell.nics)).collect()
-    };
-    let is_numa = cells(Level::Socket) == cells(Level::Numa);
-    let weakest = if is_numa { Level::Numa } else { Level::Socket };
-    Some(path_within(level.unwrap_or(weakest)))
+    Some(path_within(level.unwrap_or_else(|| devices.planned_level())))
 }
 
 /// The farthest path within a cell of this level.
@@ -263,13 +277,13 @@ fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
     let mut rows = Vec::new();
     for pod in verified {
         for pair in &pod.pairs {
-            let most = pod.promised;
+            let (most, [gpu, nic]) = (pod.promised, &pair.names);
             let is_worse = most.is_some_and(|most| !pair.path.satisfies(most));
             let mut row = vec![
                 pod.pod.clone(),
                 pod.node.clone(),
-                pair.gpu.clone(),
-                pair.nic.clone(),
+                gpu.clone(),
+                nic.clone(),
                 pair.path.to_string(),
                 word(pod.promised),
                 word(pod.possible),

@@ -90,12 +90,17 @@ fn doctor(more: Vec<Value>, change: impl Fn(&mut Value)) -> String {
     let mut objects = cluster_model::snapshot::objects(Path::new(EXAMPLE)).unwrap();
     objects.iter_mut().for_each(change);
     objects.extend(more);
+    doctor_of(&objects, &[])
+}
+
+/// The same for a cluster with these objects.
+fn doctor_of(objects: &[Value], flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cluster.json");
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
     fs::write(&path, list.to_string()).unwrap();
     let path = path.display().to_string();
-    let args = ["kubectl-dranet", "doctor", "--snapshot", &path];
+    let args = [&["kubectl-dranet", "doctor", "--snapshot", &path], flags].concat();
     let output = kubectl_dranet::run(&Args::try_parse_from(args).unwrap()).unwrap();
     // Each finding on one line.
     let text = output.text.replace("\n  ", " ");
@@ -395,3 +400,46 @@ const VALID: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJEekNCdDZBREFnRUN
     OWUwUS9oNjd1ZTVMZVJOenVQbFJEQUsKQmdncWhrak9QUVFEQWdOSEFEQkVBaUE0OFVpL3hHVHN2aEZ2c2xvQzNw\
     K29RTnZOckhpLzd0UlQwWThsWUE0aQp3d0lnY0psek9uUGJ5M1YrUmowNFcvTzlzeE51OEJBL1FRYkF1dmxGTm0r\
     VHZWUT0KLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=";
+
+/// A cluster with nodes and nothing of the project: what is not there is not checked.
+#[test]
+fn a_bare_cluster_passes_no_check_of_what_it_lacks() {
+    let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "bare" } });
+    let objects = vec![head("v1.37.1", &json!({})), node];
+    let text = doctor_of(&objects, &[]);
+    assert!(
+        text.starts_with("not installed: no part of the project is in this cluster; "),
+        "{text}"
+    );
+    for (mark, check) in [
+        ("\u{2713}", "nodes are there and ready"),
+        ("\u{2713}", "control plane"),
+        ("\u{2013}", "NICs are up"),
+        ("\u{2013}", "GPUs can be allocated"),
+        ("\u{2013}", "GPUDirect RDMA"),
+        ("\u{2013}", "kernel modules"),
+        ("\u{2013}", "every machine type serves a pod"),
+        ("\u{2013}", "installation"),
+    ] {
+        let line = format!("{mark} {check}");
+        assert!(text.lines().any(|it| it.starts_with(&line)), "{line}\n{text}");
+    }
+    let before = doctor_of(&objects, &["--pre"]);
+    assert!(before.contains("installation: not checked, only after the installation"), "{before}");
+    assert!(before.contains("\u{2713} control plane"), "{before}");
+}
+
+/// Of what the user may not read, nothing is claimed.
+#[test]
+fn without_rights_nothing_is_known() {
+    let mut head = head("v1.37.1", &json!({}));
+    head["unread"] = json!(["you may not list nodes in the whole cluster, so nothing is known"]);
+    let text = doctor_of(&[head], &[]);
+    assert!(text.contains("you may not read nodes: what depends on them"), "{text}");
+    assert!(text.contains("nodes: not known"), "{text}");
+    assert!(
+        text.contains("nodes are there and ready: not checked, you may not read nodes"),
+        "{text}"
+    );
+    assert!(!text.contains("has no node"), "{text}");
+}

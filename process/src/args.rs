@@ -5,7 +5,8 @@ use std::path::PathBuf;
 /// The cluster to connect to.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct KubeArgs {
-    /// Kubeconfig file; defaults to the pod's service account, otherwise $KUBECONFIG or ~/.kube/config
+    /// Kubeconfig file; defaults to the files of $KUBECONFIG, otherwise ~/.kube/config, otherwise the pod's
+    /// service account
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig file; defaults to the current context

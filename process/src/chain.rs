@@ -11,14 +11,44 @@ pub struct Chain<'a>(pub &'a (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
+        write!(f, "{}", without_dumps(&self.0.to_string()))?;
         let mut source = self.0.source();
         while let Some(error) = source {
-            write!(f, ": {error}")?;
+            write!(f, ": {}", without_dumps(&error.to_string()))?;
             source = error.source();
         }
         Ok(())
     }
+}
+
+/// What begins the debug output of an answer of the API server, which `kube::Error` adds to its message.
+const DUMP: &str = " (Status {";
+
+/// A text of an error without the debug output of values that libraries add in parentheses.
+pub(crate) fn without_dumps(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, dump)) = rest.split_once(DUMP) {
+        out.push_str(before);
+        rest = after(dump);
+    }
+    out + rest
+}
+
+/// What follows the parenthesis that ends a value; nothing if none ends it. Strings in it are quoted.
+fn after(value: &str) -> &str {
+    let (mut depth, mut is_quoted, mut is_escaped) = (1, false, false);
+    for (index, character) in value.char_indices() {
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            '{' | '(' if !is_quoted => depth += 1,
+            '}' | ')' if !is_quoted && depth > 0 => depth -= 1,
+            ')' if !is_quoted => return &value[index + 1..],
+            _ => {}
+        }
+    }
+    ""
 }
 
 #[cfg(test)]
@@ -31,6 +61,14 @@ mod tests {
     struct ReadError {
         path: &'static str,
         source: io::Error,
+    }
+
+    #[test]
+    fn debug_output_is_left_out() {
+        let dump = r#"ApiError: Unauthorized (Status { status: Some(Failure), message: "a \"(b\" }", code: 401 }): x"#;
+        assert_eq!(without_dumps(dump), "ApiError: Unauthorized: x");
+        assert_eq!(without_dumps("no (Status of) it"), "no (Status of) it");
+        assert_eq!(without_dumps("cut (Status { a"), "cut");
     }
 
     #[test]

@@ -1,39 +1,29 @@
 //! Creates a Kubernetes client from the flags.
 
 use crate::args::KubeArgs;
+use crate::kubeconfig::{self, ConfigError, Origin};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Builder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt};
-use kube::config::{InferConfigError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::fmt;
-use std::path::PathBuf;
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
 /// A client cannot be created from the flags.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The kubeconfig file is missing or malformed.
-    #[error("failed to read kubeconfig `{}`", path.display())]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: Box<KubeconfigError>,
-    },
-    /// No configuration was named and none was found.
-    #[error("found no cluster configuration; set --kubeconfig")]
-    Infer {
-        /// The error.
-        source: Box<InferConfigError>,
-    },
+    /// The flags and the files select no cluster.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The configuration is unusable.
-    #[error("failed to set up the Kubernetes client")]
+    #[error("failed to set up the client of {place}")]
     Build {
+        /// The API server, and what says where it is.
+        place: Box<Place>,
         /// The error.
         source: Box<kube::Error>,
     },
@@ -58,6 +48,21 @@ impl fmt::Display for Server {
     }
 }
 
+/// An API server, and what says where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The address.
+    pub server: Server,
+    /// The configuration that has it.
+    pub origin: Origin,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.server, self.origin)
+    }
+}
+
 /// Creates a client. It connects at its first request.
 pub async fn connect(args: &KubeArgs) -> Result<Client, ClientError> {
     Ok(connect_to(args).await?.0)
@@ -65,16 +70,16 @@ pub async fn connect(args: &KubeArgs) -> Result<Client, ClientError> {
 
 /// Creates a client, and returns the server's address.
 pub async fn connect_to(args: &KubeArgs) -> Result<(Client, Server), ClientError> {
-    connect_as(args, None).await
+    let (client, place) = connect_as(args, None).await?;
+    Ok((client, place.server))
 }
 
-/// Creates a client that acts on behalf of a user, if one is named, and returns the server's
-/// address.
+/// Creates a client that acts on behalf of a user, if one is named, and returns where the server is.
 pub async fn connect_as(
     args: &KubeArgs,
     user: Option<User<'_>>,
-) -> Result<(Client, Server), ClientError> {
-    let mut config = config(args).await?;
+) -> Result<(Client, Place), ClientError> {
+    let (mut config, origin) = kubeconfig::config(args).await?;
     if let Some((name, groups)) = user {
         config.auth_info.impersonate = Some(name.to_owned());
         config.auth_info.impersonate_groups = (!groups.is_empty()).then(|| groups.to_vec());
@@ -83,9 +88,11 @@ pub async fn connect_as(
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let default = if url.scheme_str() == Some("http") { 80 } else { 443 };
     let server = Server { host, port: url.port_u16().unwrap_or(default) };
-    let client =
-        client(config).map_err(|source| ClientError::Build { source: Box::new(source) })?;
-    Ok((client, server))
+    let place = Place { server, origin };
+    match client(config) {
+        Ok(client) => Ok((client, place)),
+        Err(source) => Err(ClientError::Build { place: Box::new(place), source: Box::new(source) }),
+    }
 }
 
 /// The client of this configuration, as [`Client::try_from`] makes it except for its traces, and
@@ -118,26 +125,6 @@ fn connector() -> HttpConnector {
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector
-}
-
-async fn config(args: &KubeArgs) -> Result<Config, ClientError> {
-    let options = KubeConfigOptions { context: args.context.clone(), ..Default::default() };
-    let Some(path) = &args.kubeconfig else {
-        if args.context.is_none() {
-            return Config::infer()
-                .await
-                .map_err(|source| ClientError::Infer { source: Box::new(source) });
-        }
-        return Config::from_kubeconfig(&options).await.map_err(|source| ClientError::Kubeconfig {
-            path: PathBuf::from("~/.kube/config"),
-            source: Box::new(source),
-        });
-    };
-    match Kubeconfig::read_from(path) {
-        Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
-        Err(error) => Err(error),
-    }
-    .map_err(|source| ClientError::Kubeconfig { path: path.clone(), source: Box::new(source) })
 }
 
 #[cfg(test)]

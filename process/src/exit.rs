@@ -1,5 +1,6 @@
 //! Ends a program: its exit code, and the line that says why it failed.
 
+use crate::chain::without_dumps;
 use crate::printable::printable;
 use std::process::{ExitCode, Termination};
 
@@ -23,7 +24,7 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 /// repeat the source in their own text; the repetition is removed.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(|cause| without_dumps(&cause.to_string())) {
         let cause = cause.lines().next().unwrap_or_default().trim();
         if line.is_empty() {
             line.push_str(cause);

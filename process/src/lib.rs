@@ -11,6 +11,8 @@ pub mod client;
 #[cfg(feature = "client")]
 pub mod eviction;
 pub mod exit;
+#[cfg(feature = "client")]
+pub mod kubeconfig;
 #[cfg(feature = "runtime")]
 pub mod logging;
 #[cfg(feature = "runtime")]

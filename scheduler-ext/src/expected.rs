@@ -6,8 +6,9 @@ use crate::score::{Demand, FreeCells, Mix};
 use cluster_model::fabric_level::{FabricLevel, LevelDomain};
 use cluster_model::room::OpenClaim;
 use cluster_model::view::{ClusterView, NodeVersion, ObjectKey};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use topology_graph::PathKind;
 
 /// Share of all pods, in millionths, from which a shape is common.
 const COMMON: u32 = 10_000;
@@ -45,8 +46,10 @@ pub struct Expected {
 #[derive(Clone, Debug)]
 pub(crate) struct NodeRoom {
     pub(crate) room: FreeCells,
-    /// The pods with GPUs or NICs there.
-    pub(crate) pods: Arc<BTreeSet<PodName>>,
+    /// The pods with GPUs or NICs there, with the farthest path of the pairs of each.
+    pub(crate) pods: Arc<BTreeMap<PodName, Option<PathKind>>>,
+    /// The number of free GPUs near which no NIC is left.
+    pub(crate) stranded: u32,
     /// Whether nothing is in use.
     pub(crate) is_whole: bool,
 }
@@ -56,6 +59,8 @@ pub(crate) struct NodeRoom {
 pub struct FabricRoom {
     /// Nodes on which nothing is in use.
     pub whole_nodes: u32,
+    /// Free GPUs near which no NIC is left.
+    pub stranded: u32,
     /// How many more pods of each common shape could have each GPU and its NICs in one
     /// cell, by level: those of [`topology_graph::Level::WITH_WORDS`], then the whole node.
     /// Gangs have a single level: how many more find enough whole nodes on the fabric.
@@ -68,6 +73,7 @@ impl FabricRoom {
         let mut all = Self::default();
         for node in nodes {
             all.whole_nodes += u32::from(node.is_whole);
+            all.stranded += node.stranded;
             for (demand, share) in mix.shares() {
                 match demand.nodes {
                     1 if *share >= COMMON => all.add(*demand, node.room.fits(*demand).collect()),
@@ -166,6 +172,7 @@ mod tests {
         let node = |nics: u32, is_whole: bool| NodeRoom {
             room: FreeCells::new(vec![vec![Free::new(8, nics)]]),
             pods: Arc::default(),
+            stranded: 8 - nics,
             is_whole,
         };
         let mix: Mix = "8x8=1,2*8x8=1,2*8x7=1".parse().unwrap();
@@ -177,6 +184,7 @@ mod tests {
         ] {
             let room = FabricRoom::new(nodes.iter(), &mix);
             let of = |gpus, nics, nodes| room.pods[&Demand { gpus, nics, nodes }].clone();
+            assert_eq!(room.stranded, nodes.iter().map(|node| node.stranded).sum::<u32>());
             assert_eq!(of(8, 8, 1), [single], "{room:?}");
             assert_eq!(of(8, 8, 2), [gangs_of_8], "{room:?}");
             assert_eq!(of(8, 7, 2), [gangs_of_7], "{room:?}");

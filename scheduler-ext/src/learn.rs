@@ -7,6 +7,7 @@
 use crate::expected::{Expected, FabricRoom, NodeRoom, PodName, domains};
 use crate::machine::NodeMachine;
 use crate::score::Demand;
+use cluster_model::device_state::stranded;
 use cluster_model::fabric_level::LevelDomain;
 use cluster_model::names::label;
 use cluster_model::room::OpenClaim;
@@ -123,16 +124,17 @@ impl Learning {
                 let machine = machine(node);
                 let room = machine.room(view.inventory().state());
                 let is_whole = machine.is_whole(&room);
-                let pods = pods(view, &machine);
-                for (pod, devices) in &pods {
-                    if before.is_some_and(|(_, of)| of.pods.contains(pod)) {
-                        continue;
+                let stranded = u32::try_from(stranded(view, node).len()).unwrap_or(u32::MAX);
+                let mut pods = BTreeMap::new();
+                for (pod, devices) in held(view, &machine) {
+                    let path = machine.farthest(&devices).map(|reach| reach.path);
+                    if !before.is_some_and(|(_, of)| of.pods.contains_key(&pod)) {
+                        let demand = demand(devices.iter());
+                        self.bound.push(BoundPod { pod: pod.clone(), demand, path });
                     }
-                    let path = machine.farthest(devices).map(|reach| reach.path);
-                    let demand = demand(devices.iter());
-                    self.bound.push(BoundPod { pod: pod.clone(), demand, path });
+                    pods.insert(pod, path);
                 }
-                NodeRoom { room, is_whole, pods: Arc::new(pods.into_keys().collect()) }
+                NodeRoom { room, is_whole, pods: Arc::new(pods), stranded }
             }
         };
         if room.is_whole {
@@ -191,15 +193,15 @@ impl Learning {
 }
 
 /// The pods with GPUs or NICs of a machine, and those devices.
-fn pods(view: &ClusterView, machine: &NodeMachine) -> BTreeMap<PodName, Vec<DeviceId>> {
-    let mut held: BTreeMap<&ClaimName, Vec<DeviceId>> = BTreeMap::new();
+fn held(view: &ClusterView, machine: &NodeMachine) -> BTreeMap<PodName, Vec<DeviceId>> {
+    let mut claims: BTreeMap<&ClaimName, Vec<DeviceId>> = BTreeMap::new();
     for device in machine.devices() {
         if let Some(holder) = view.inventory().holder(device) {
-            held.entry(holder).or_default().push(device.clone());
+            claims.entry(holder).or_default().push(device.clone());
         }
     }
     let mut pods: BTreeMap<PodName, Vec<DeviceId>> = BTreeMap::new();
-    for (holder, devices) in held {
+    for (holder, devices) in claims {
         let (namespace, claim) = (holder.namespace.to_string(), holder.name.to_string());
         let claim = view.claim(&ObjectKey { namespace: namespace.clone(), name: claim });
         if let Some((name, uid)) = claim.and_then(|claim| claim.pod.clone()) {

@@ -253,6 +253,7 @@ fn every_flag_is_documented() {
         "doctor",
         "fabric",
         "top",
+        "ui",
         "pools",
         "machines",
         "snapshot",

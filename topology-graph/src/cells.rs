@@ -86,6 +86,18 @@ impl Topology {
         cells.into_values().collect()
     }
 
+    /// Those of these GPUs near which the machine has compute NICs, but none of these NICs.
+    pub fn stranded(
+        &self,
+        level: Level,
+        gpus: &BTreeSet<PciAddress>,
+        nics: &BTreeSet<PciAddress>,
+    ) -> BTreeSet<PciAddress> {
+        let cells = self.cells(level).into_iter().filter(|cell| !cell.nics.is_empty());
+        let lost = cells.filter(|cell| !cell.nics.iter().any(|nic| nics.contains(nic)));
+        lost.flat_map(|cell| cell.gpus).filter(|gpu| gpus.contains(gpu)).collect()
+    }
+
     /// The port of a NIC: its physical function, if it is a virtual one whose physical function the
     /// machine has, otherwise the NIC itself.
     pub fn port_of(&self, nic: PciAddress) -> PciAddress {

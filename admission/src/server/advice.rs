@@ -1,7 +1,7 @@
 //! The second webhook: takes a hand-written claim or template, returns warnings. It never
 //! denies.
 
-use crate::lint::lint;
+use crate::lint::{Severity, lint};
 use cluster_model::view::ClusterView;
 use dra_allocator::Budget;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -38,7 +38,11 @@ pub(super) fn advise(
         }
     };
     let mut left = WARNINGS_MAX;
-    let warnings = findings.iter().map(|finding| format!("{}: {finding}", finding.severity));
+    let warnings = findings.iter().map(|finding| match finding.severity {
+        // Clients print `Warning:` before each.
+        Severity::Warning => finding.to_string(),
+        severity => format!("{severity}: {finding}"),
+    });
     let warnings: Vec<_> = warnings
         .take_while(|warning| {
             let fits = warning.len() <= left;

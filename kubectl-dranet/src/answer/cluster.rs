@@ -185,6 +185,11 @@ pub(crate) struct Pending {
 #[cfg_attr(test, derive(Deserialize, JsonSchema))]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Doctor {
+    /// Whether any part of the project is installed; null if that is not known.
+    pub(crate) installed: Option<bool>,
+    /// Kinds that the user may not read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unread: Vec<String>,
     /// Version of the API server.
     pub(crate) server: Option<String>,
     /// Number of nodes.

@@ -453,6 +453,12 @@ pub(crate) struct VerifiedPair {
     pub(crate) path: PathKind,
     /// Whether the NIC can reach the GPU's memory; null without `--gpudirect`.
     pub(crate) gpu_direct: Option<GpuDirect>,
+    /// The names that people have for them.
+    #[serde(skip)]
+    pub(crate) names: [String; 2],
+    /// Whether they are within the level that plans keep at least.
+    #[serde(skip)]
+    pub(crate) is_near: bool,
     /// The PCI addresses of GPU and NIC.
     #[serde(skip)]
     pub(crate) addresses: [String; 2],

@@ -32,8 +32,9 @@ pub struct CapacityArgs {
 /// Flags of `lint`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct LintArgs {
-    /// File with ResourceClaims or ResourceClaimTemplates; `-` reads standard input. By default
-    /// it checks the claims, templates and annotated pods of the namespace
+    /// File with ResourceClaims, ResourceClaimTemplates, pods, or workloads with pod templates; `-`
+    /// reads standard input. By default it checks the claims, templates and annotated pods of the
+    /// namespace
     #[arg(long = "filename", short, value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Check the claims, templates and annotated pods of all namespaces
@@ -71,6 +72,12 @@ pub struct DoctorArgs {
     /// Namespace of the project's components
     #[arg(long, value_name = "NAME", default_value = ADMISSION_NAMESPACE)]
     pub admission_namespace: String,
+    /// Make only the checks that tell before the installation whether the cluster is ready for it
+    #[arg(id = "is_before", long = "pre", conflicts_with = "is_asked")]
+    pub is_before: bool,
+    /// Check again for up to this many seconds, until nothing sets exit code 3
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, conflicts_with = "snapshot")]
+    pub wait: u16,
     /// A pod that is really created.
     #[command(flatten)]
     pub trial: TrialArgs,
@@ -112,6 +119,12 @@ pub struct TrialArgs {
 /// Flags of `top`.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TopArgs {
+    /// Nodes to show; by default all
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Nodes have no namespace, so this changes nothing
+    #[arg(long, short = 'A', hide = true)]
+    pub all_namespaces: bool,
     /// Only nodes with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     pub selector: Option<Selector>,

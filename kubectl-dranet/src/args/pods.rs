@@ -9,8 +9,10 @@ use std::path::PathBuf;
 #[derive(clap::Args, Clone, Debug)]
 #[group(required = true, multiple = false)]
 pub struct SubjectArgs {
-    /// Pod in the cluster: NAME or pod/NAME
-    pub pod: Option<String>,
+    /// Pod in the cluster: NAME, pod/NAME or pod NAME; or a workload whose pods are asked about, such as
+    /// job/NAME
+    #[arg(value_name = "NAME", num_args = 1..=2)]
+    pub names: Vec<String>,
     /// File with pods, or with workloads of any kind that have pod templates (Deployment, Job
     /// and others), and with claims or claim templates that they use; `-` reads standard input
     #[arg(long = "filename", short, value_name = "FILE")]
@@ -39,6 +41,20 @@ pub struct PolicyArgs {
     /// admission, otherwise true, as the chart installs it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     pub fabric_controller: Option<bool>,
+}
+
+impl SubjectArgs {
+    /// The kind, if one is given, and the name.
+    pub(crate) fn named(&self) -> Option<(Option<&str>, &str)> {
+        match self.names.as_slice() {
+            [] => None,
+            [kind, name, ..] => Some((Some(kind), name)),
+            [name] => {
+                let (kind, name) = name.split_once('/').unzip();
+                Some((kind, name.unwrap_or(&self.names[0])))
+            }
+        }
+    }
 }
 
 /// Flags of `plan`.
@@ -70,6 +86,12 @@ pub struct ExplainArgs {
     /// The pods.
     #[command(flatten)]
     pub subject: SubjectArgs,
+    /// All pods of the namespace that wait for devices, one of each owner
+    #[arg(long, group = "SubjectArgs")]
+    pub pending: bool,
+    /// With --pending: of all namespaces
+    #[arg(long, short = 'A', requires = "pending", conflicts_with = "namespace")]
+    pub all_namespaces: bool,
     /// The cluster.
     #[command(flatten)]
     pub source: SourceArgs,

@@ -2,6 +2,7 @@
 
 use super::finding::Findings;
 use super::scene::Scene;
+use super::{CONTROL_PLANE, installation};
 use crate::answer::{CheckState, DoctorCheck, DoctorFinding, Severity};
 use crate::kinds::{DEVICES, Kind};
 use crate::live::Cluster;
@@ -16,7 +17,32 @@ pub(super) struct Check {
     kinds: &'static [Kind],
     /// Whether its findings would be wrong without them.
     is_wrong_without: bool,
+    /// What must be there, so that nothing found means that all is well.
+    basis: Basis,
+    /// Whether it can be made before the project is installed.
+    pub(super) is_early: bool,
     examine: Examine,
+}
+
+/// What a check is about.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Basis {
+    /// Something that every cluster has.
+    Cluster,
+    /// GPUs of a DRA driver, or of a device plugin.
+    Gpus,
+    /// NICs of a known driver.
+    Nics,
+    /// Graphs of nodes.
+    Graphs,
+    /// Machine types with GPUs and NICs.
+    Machines,
+    /// The version of the API server, or pods of the control plane.
+    ControlPlane,
+    /// Any part of the project.
+    Project,
+    /// The extender.
+    Extender,
 }
 
 /// Finds one kind of problem in what was read. Its findings say what to do.
@@ -55,7 +81,9 @@ pub(super) const fn found(
     kinds: &'static [Kind],
     rules: &'static [Rule],
 ) -> Check {
-    Check { name, page, kinds, is_wrong_without: false, examine: Examine::Objects(rules) }
+    let (is_wrong_without, basis, is_early) = (false, Basis::Cluster, false);
+    let examine = Examine::Objects(rules);
+    Check { name, page, kinds, is_wrong_without, basis, is_early, examine }
 }
 
 /// A check of devices, which is not made if the user may not read all about them.
@@ -70,14 +98,31 @@ pub(super) const fn live(
     kinds: &'static [Kind],
     ask: Ask,
 ) -> Check {
-    Check { name, page, kinds, is_wrong_without: false, examine: Examine::Live(ask) }
+    Check { examine: Examine::Live(ask), ..found(name, page, kinds, &[]) }
 }
 
 impl Check {
+    /// The same about something that need not be there.
+    pub(super) const fn on(self, basis: Basis) -> Self {
+        Self { basis, ..self }
+    }
+
+    /// The same, also before the project is installed.
+    pub(super) const fn early(self) -> Self {
+        Self { is_early: true, ..self }
+    }
+
+    /// The same, not made at all if the user may not read these kinds.
+    pub(super) const fn only_with(self, kinds: &'static [Kind]) -> Self {
+        Self { kinds, is_wrong_without: true, ..self }
+    }
+
     pub(super) fn outcome(&self, scene: &Scene<'_>) -> anyhow::Result<Outcome> {
         let unread = scene.unread(self.kinds);
+        let absent = self.basis.absent(scene);
         let mut outcome = Outcome::default();
         match (&self.examine, scene.cluster) {
+            (Examine::Live(_), Some(_)) if absent.is_some() => {}
             _ if self.is_wrong_without && unread.is_some() => {}
             (Examine::Objects(rules), _) => {
                 rules.iter().for_each(|rule| rule(scene, &mut outcome.findings));
@@ -86,9 +131,43 @@ impl Check {
             (Examine::Live(_), None) => outcome = Outcome::skipped("only on a live cluster"),
         }
         if outcome.findings.0.is_empty() {
-            outcome.skipped = outcome.skipped.or(unread);
+            outcome.skipped = outcome.skipped.or(unread).or_else(|| absent.map(str::to_owned));
         }
         Ok(outcome)
+    }
+}
+
+impl Basis {
+    /// Why nothing found would mean nothing.
+    fn absent(self, scene: &Scene<'_>) -> Option<&'static str> {
+        let Scene { census, states, machines, seen, .. } = scene;
+        let (is_there, without) = match self {
+            Self::Cluster => return None,
+            Self::Gpus => {
+                let plugin = scene.view.present_nodes().any(|node| scene.has_plugin_gpus(node));
+                (plugin || !census.with_gpus().is_empty(), "no node has GPUs")
+            }
+            Self::Nics => {
+                let has_nics = states.values().any(|state| state.nics.all > 0);
+                (has_nics || !census.with_nics().is_empty(), "no node has NICs of a known driver")
+            }
+            Self::Graphs => (!census.graphs.is_empty(), "no node has published a graph"),
+            Self::Machines => (!machines.is_empty(), "no node has both GPUs and NICs"),
+            Self::ControlPlane => {
+                let has_pods =
+                    seen.of_kind("Pod").any(|pod| pod["metadata"]["namespace"] == CONTROL_PLANE);
+                (
+                    seen.server.is_some() || has_pods,
+                    "neither the version of the API server nor a pod of it is known",
+                )
+            }
+            Self::Project => (installation::is_there(seen), "no part of the project is there"),
+            Self::Extender => (
+                !installation::is_readable(seen) || installation::has_extender(seen),
+                "scheduler-ext is not installed",
+            ),
+        };
+        (!is_there).then_some(without)
     }
 }
 

@@ -4,7 +4,7 @@ use super::certificate;
 use super::finding::Findings;
 use super::scene::{Scene, words};
 use crate::answer::Severity;
-use crate::kinds::{DEFINITIONS, GRAPHS};
+use crate::kinds::{DEFINITIONS, GRAPHS, INSTALLATION};
 use crate::source::ReadCluster;
 use cluster_model::names::object;
 use jiff::Timestamp;
@@ -36,6 +36,32 @@ fn has(seen: &ReadCluster, part: &str) -> bool {
 
 fn is_ours(object: &Value) -> bool {
     object["metadata"]["labels"]["app.kubernetes.io/part-of"] == "dranet"
+}
+
+/// Returns true if the user may read all objects of which the installation consists.
+pub(super) fn is_readable(seen: &ReadCluster) -> bool {
+    !INSTALLATION.iter().any(|kind| seen.refused.contains(kind))
+}
+
+/// Returns true if a part of the project is there, or may be without the user being able to read it.
+pub(super) fn is_there(seen: &ReadCluster) -> bool {
+    let mut webhooks = seen.of_kind("MutatingWebhookConfiguration");
+    !is_readable(seen)
+        || workloads(seen).any(is_ours)
+        || webhooks.any(|webhook| name(webhook) == object::WEBHOOK)
+}
+
+/// Whether the project is installed; `None` if that is not known, as of a file with a part of a
+/// cluster's objects.
+pub(super) fn is_installed(seen: &ReadCluster) -> Option<bool> {
+    let is_whole = seen.server.is_some() && is_readable(seen);
+    let is_there = is_readable(seen) && is_there(seen);
+    (is_whole || is_there).then_some(is_there)
+}
+
+/// Returns true if scheduler-ext is there, beside kube-scheduler or with a scheduler of its own.
+pub(super) fn has_extender(seen: &ReadCluster) -> bool {
+    has(seen, EXTENDER) || has(seen, "dranet-scheduler")
 }
 
 /// Servers without all of their replicas.
@@ -94,7 +120,7 @@ pub(super) fn extender(scene: &Scene<'_>, found: &mut Findings) {
                 found.warning(format!("kube-scheduler {name}"), message);
             }
         }
-    } else if workloads(seen).next().is_some() && !has(seen, "dranet-scheduler") {
+    } else if workloads(seen).next().is_some() && !has_extender(seen) {
         let message = "is not installed: pods are aligned without it, but placed less well; see the \
                        guide on the scheduler";
         found.note(EXTENDER, message);

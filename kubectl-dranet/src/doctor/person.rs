@@ -1,7 +1,8 @@
 //! The answer for a person.
 
 use crate::answer::{Doctor, DoctorFinding, DoctorMachine};
-use crate::text::{counted, table};
+use crate::kinds::NODES;
+use crate::text::{counted, listed, table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -22,14 +23,34 @@ fn betters(machines: &[DoctorMachine]) -> BTreeMap<&str, BTreeSet<&str>> {
 pub(super) fn person(answer: &Doctor) -> anyhow::Result<String> {
     let Doctor { nodes, with_gpus, with_nics, with_graph, machines, .. } = answer;
     let mut out = String::new();
+    if answer.installed == Some(false) {
+        writeln!(
+            out,
+            "not installed: no part of the project is in this cluster; see docs/start/install.md, and \
+             --pre for what to check before"
+        )?;
+    }
+    if !answer.unread.is_empty() {
+        let kinds = listed(&answer.unread);
+        writeln!(
+            out,
+            "you may not read {kinds}: what depends on them is not checked; ask for the ClusterRole \
+             `dranet-reader`, as docs/operate/rights.md says"
+        )?;
+    }
     if let Some(server) = &answer.server {
         writeln!(out, "API server: {server}")?;
     }
-    writeln!(
-        out,
-        "nodes: {nodes}, with GPUs of a DRA driver: {with_gpus}, with NICs: {with_nics}, with a \
+    let is_unread = answer.unread.iter().any(|kind| *kind == NODES.resource());
+    if is_unread {
+        writeln!(out, "nodes: not known")?;
+    } else {
+        writeln!(
+            out,
+            "nodes: {nodes}, with GPUs of a DRA driver: {with_gpus}, with NICs: {with_nics}, with a \
          graph: {with_graph}"
-    )?;
+        )?;
+    }
     let modes = answer.rdma_namespace_modes.iter();
     let modes: Vec<_> =
         modes.map(|(mode, nodes)| format!("{mode} on {}", counted(*nodes, "node"))).collect();

@@ -8,6 +8,7 @@ use crate::nodes::NodeState;
 use crate::source::ReadCluster;
 use crate::text::counted;
 use admission::plan::Policy;
+use cluster_model::gpu_drivers;
 use cluster_model::room::Nodes;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
@@ -43,6 +44,12 @@ impl Scene<'_> {
             number => format!(" and {}", counted(number, "other kind")),
         };
         Some(format!("you may not read {}{others}", first.resource()))
+    }
+
+    /// Returns true if a device plugin offers GPUs on a node.
+    pub(super) fn has_plugin_gpus(&self, node: &str) -> bool {
+        let mut resources = gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources);
+        resources.any(|resource| self.view.plugin_units(node, resource).is_some())
     }
 
     /// The pods of a part of the control plane, by name.

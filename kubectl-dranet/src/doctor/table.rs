@@ -1,13 +1,14 @@
 //! The table of checks, in the order in which they are made and printed. A new check is a function in a
 //! file of this folder and a row here: its name, the page about what it finds, the kinds that it needs,
-//! and what to call.
+//! what to call, what it is about (if that need not be there), and whether it can be made before the
+//! project is installed.
 
-use super::checks::{Check, found, known, live};
+use super::checks::{Basis, Check, found, known, live};
 use super::{
     cluster, devices, drivers, extender, fabrics, former_plugins, gpu_direct, installation,
     kubelet, machines, modules, nodes, rdma, rights, selectors, server, waiting, webhook,
 };
-use crate::kinds::{DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, PODS};
+use crate::kinds::{DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, NODES, PODS};
 
 /// The page about what is not on another page.
 const PAGE: &str = "docs/operate/troubleshooting.md";
@@ -16,7 +17,7 @@ const PLUGINS: &str = "docs/operate/device-plugins.md";
 const SCHEDULER: &str = "docs/guides/scheduler.md";
 
 pub(super) const CHECKS: [Check; 19] = [
-    found("nodes are there and ready", PAGE, &[], &[nodes::examine]),
+    found("nodes are there and ready", PAGE, &[], &[nodes::examine]).only_with(&[NODES]).early(),
     known(
         "GPUs, NICs, graphs, classes and quotas",
         PAGE,
@@ -34,18 +35,26 @@ pub(super) const CHECKS: [Check; 19] = [
             cluster::limit_ranges,
         ],
     ),
-    known("drivers are known", "docs/reference/drivers.md", &[drivers::examine]),
-    known("every machine type serves a pod", PAGE, &[machines::denied]),
+    known("drivers are known", "docs/reference/drivers.md", &[drivers::examine])
+        .on(Basis::Gpus)
+        .early(),
+    known("every machine type serves a pod", PAGE, &[machines::denied]).on(Basis::Machines),
     known("waiting pods have claims for today's machines", PAGE, &[waiting::examine]),
-    known("GPUs have one owner", PLUGINS, &[former_plugins::examine, cluster::offered_twice]),
+    known("GPUs have one owner", PLUGINS, &[former_plugins::examine, cluster::offered_twice])
+        .on(Basis::Gpus)
+        .early(),
     known("sources of fabrics agree", "docs/concepts/fabrics.md", &[fabrics::examine]),
-    known("NICs have one owner", PLUGINS, &[devices::plugins]),
-    known("GPUs can be allocated", PAGE, &[devices::addresses, devices::rules, devices::gpus]),
-    known("NICs are up", "docs/operate/nic-down.md", &[devices::nics]),
-    known("GPUDirect RDMA", "docs/guides/nccl-ucx.md", &[gpu_direct::examine]),
-    known("kernel modules", "docs/guides/modules.md", &[modules::examine]),
-    known("RDMA subsystem", PAGE, &[rdma::examine]),
-    found("control plane", PAGE, &[PODS], &[server::version, server::gates, server::claim_speed]),
+    known("NICs have one owner", PLUGINS, &[devices::plugins]).on(Basis::Nics),
+    known("GPUs can be allocated", PAGE, &[devices::addresses, devices::rules, devices::gpus])
+        .on(Basis::Gpus)
+        .early(),
+    known("NICs are up", "docs/operate/nic-down.md", &[devices::nics]).on(Basis::Nics),
+    known("GPUDirect RDMA", "docs/guides/nccl-ucx.md", &[gpu_direct::examine]).on(Basis::Graphs),
+    known("kernel modules", "docs/guides/modules.md", &[modules::examine]).on(Basis::Graphs),
+    known("RDMA subsystem", PAGE, &[rdma::examine]).on(Basis::Graphs),
+    found("control plane", PAGE, &[PODS], &[server::version, server::gates, server::claim_speed])
+        .on(Basis::ControlPlane)
+        .early(),
     found(
         "installation",
         PAGE,
@@ -57,11 +66,14 @@ pub(super) const CHECKS: [Check; 19] = [
             installation::definition,
             installation::extender,
         ],
-    ),
-    live("the webhook is called", PAGE, &[], webhook::ask),
-    live("scheduler-ext answers", SCHEDULER, &[PODS, DEPLOYMENTS, DAEMON_SETS], extender::ask),
-    live("rights of the service accounts", PAGE, &[DEPLOYMENTS, DAEMON_SETS], rights::ask),
-    live("kubelets place CPUs and memory", CPUS, &DEVICES, kubelet::ask),
+    )
+    .on(Basis::Project),
+    live("the webhook is called", PAGE, &[], webhook::ask).on(Basis::Project),
+    live("scheduler-ext answers", SCHEDULER, &[PODS, DEPLOYMENTS, DAEMON_SETS], extender::ask)
+        .on(Basis::Extender),
+    live("rights of the service accounts", PAGE, &[DEPLOYMENTS, DAEMON_SETS], rights::ask)
+        .on(Basis::Project),
+    live("kubelets place CPUs and memory", CPUS, &DEVICES, kubelet::ask).on(Basis::Machines),
 ];
 
 /// The two checks of `--try`.

@@ -1,6 +1,7 @@
 //! The state of a pod that this program created.
 
 use serde_json::Value;
+use std::fmt;
 
 /// The container whose state is that of the pod.
 pub(crate) const MAIN: &str = "main";
@@ -28,6 +29,20 @@ pub(crate) enum State {
     Ended { is_success: bool, message: String },
     /// It will never run, for this reason.
     Broken(String),
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, why) = match self {
+            Self::Unscheduled(why) => ("it has no node", why),
+            Self::Starting(why) => ("it has a node and does not run yet", why),
+            Self::Running(address) => return write!(f, "it runs at {address}"),
+            Self::Ended { is_success: true, message } => ("it has ended", message),
+            Self::Ended { is_success: false, message } => ("it has failed", message),
+            Self::Broken(why) => ("it will not run", why),
+        };
+        if why.is_empty() { f.write_str(what) } else { write!(f, "{what}: {why}") }
+    }
 }
 
 impl State {
@@ -85,6 +100,15 @@ impl State {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn states_are_said_in_words() {
+        let of = |state: State| state.to_string();
+        assert_eq!(of(State::Starting(String::new())), "it has a node and does not run yet");
+        assert_eq!(of(State::Unscheduled("full".to_owned())), "it has no node: full");
+        let ended = State::Ended { is_success: false, message: "exit 1".to_owned() };
+        assert_eq!(of(ended), "it has failed: exit 1");
+    }
 
     #[test]
     fn the_state_of_a_pod_is_read() {

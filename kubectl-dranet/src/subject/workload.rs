@@ -72,7 +72,7 @@ pub(crate) struct Subject {
 
 impl Subject {
     /// A single pod.
-    pub(super) fn one(pod: Value, origin: String) -> Self {
+    pub(crate) fn one(pod: Value, origin: String) -> Self {
         Self { pod, origin, count: 1, jobs: 1, job_size: None, refused: None, surge: None }
     }
 

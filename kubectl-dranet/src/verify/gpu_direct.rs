@@ -49,14 +49,14 @@ pub(super) fn person(verified: &[Verified]) -> anyhow::Result<String> {
     let (mut rows, mut stopped) = (Vec::new(), BTreeSet::new());
     for pod in verified {
         for pair in &pod.pairs {
-            let Some(known) = &pair.gpu_direct else { continue };
+            let (Some(known), [gpu, nic]) = (&pair.gpu_direct, &pair.names) else { continue };
             if let Some(remedy) = known.why.as_ref().zip(known.what_to_do.as_ref()) {
                 stopped.insert((known.verdict, remedy));
             }
             rows.push(vec![
                 pod.pod.clone(),
-                pair.gpu.clone(),
-                pair.nic.clone(),
+                gpu.clone(),
+                nic.clone(),
                 known.verdict.to_string(),
                 known.evidence.clone(),
             ]);

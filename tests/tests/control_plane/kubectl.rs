@@ -3,8 +3,10 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
     path::Path,
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
     sync::Arc,
 };
 
@@ -104,6 +106,7 @@ pub(crate) fn tests() -> Vec<Test> {
         missing_permissions_are_named,
         doctor_names_missing_permissions_of_a_component,
         the_scheduler_does_what_explain_says,
+        a_page_follows_the_cluster,
     ];
     all.into_iter().map(Test::alone).collect()
 }
@@ -367,4 +370,91 @@ fn as_nobody(admin: &Path, to: &Path) -> anyhow::Result<()> {
     let info = user.auth_info.as_mut().context("the user has credentials")?;
     info.impersonate = Some("nobody".to_owned());
     Ok(fs::write(to, serde_json::to_string(&config)?)?)
+}
+
+/// A running `kubectl dranet ui`; it ends with the value.
+struct Page {
+    child: Child,
+    /// Host and port.
+    address: String,
+    token: String,
+}
+
+impl Page {
+    fn start(plane: &ControlPlane) -> anyhow::Result<Self> {
+        let mut child = Command::new(binaries::ours("kubectl-dranet")?)
+            .args(["ui", "--kubeconfig"])
+            .arg(plane.kubeconfig())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let stdout = child.stdout.take().context("standard output is a pipe")?;
+        BufReader::new(stdout).read_line(&mut line)?;
+        let address = line.trim().strip_prefix("http://").context("it prints its address")?;
+        let (address, token) = address.split_once("/?token=").context("with a token")?;
+        Ok(Self { child, address: address.to_owned(), token: token.to_owned() })
+    }
+
+    /// Sends a request; the answer can be read line by line.
+    fn get(&self, path: &str) -> anyhow::Result<BufReader<TcpStream>> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(SOON))?;
+        let Self { token, .. } = self;
+        write!(
+            stream,
+            "GET {path}token={token} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )?;
+        Ok(BufReader::new(stream))
+    }
+
+    /// The data of the page.
+    fn data(&self) -> anyhow::Result<Value> {
+        let mut page = String::new();
+        self.get("/?")?.read_to_string(&mut page)?;
+        let (_, data) = page.split_once("type=\"application/json\">").context("it has data")?;
+        let (data, _) = data.split_once("</script>").context("which end")?;
+        Ok(serde_json::from_str(data)?)
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The page of `ui` shows what `top` shows, and is told of the nodes that change, and of no others.
+async fn a_page_follows_the_cluster(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    with_installation(Arc::clone(&plane), async |scope, _, nodes| {
+        let page = Page::start(&plane)?;
+        let data = page.data()?;
+        let shown = data["nodes"].as_array().context("nodes")?;
+        let free: Vec<_> = shown.iter().map(|node| (&node["name"], &node["devices"])).collect();
+        anyhow::ensure!(free.iter().all(|(_, devices)| *devices == "ffffffff"), "{free:?}");
+        anyhow::ensure!(free.len() == nodes.len(), "{free:?}");
+
+        let mut events = page.get(&format!("/events?since={}&", data["revision"]))?;
+        create(scope, pod("a", Some("2"))).await?;
+        let got = devices(scope, "a").await?;
+        let node = got.first().context("it has devices")?.node.clone();
+        let held = loop {
+            let mut line = String::new();
+            anyhow::ensure!(events.read_line(&mut line)? > 0, "the events ended");
+            let Some(update) = line.strip_prefix("data: ") else { continue };
+            let update: Value = serde_json::from_str(update)?;
+            let changed = update["nodes"].as_array().context("nodes")?.clone();
+            let other = changed.iter().find(|changed| changed["name"] != node.as_str());
+            anyhow::ensure!(other.is_none(), "a node that did not change: {other:?}");
+            let held = changed.into_iter().find(|node| node["pods"][0]["pairs"].is_array());
+            if let Some(held) = held {
+                break held;
+            }
+        };
+        let letters = held["devices"].as_str().unwrap_or_default();
+        anyhow::ensure!(letters.matches('h').count() == got.len(), "{held}");
+        anyhow::ensure!(held["pods"][0]["name"] == format!("{}/a", scope.namespace()), "{held}");
+        Ok(())
+    })
+    .await
 }

@@ -114,7 +114,7 @@ mod tests {
     /// A `JobSet` has a Job per replica, a `LeaderWorkerSet` a StatefulSet per group.
     #[test]
     fn job_labels_group_pods_of_several_controllers() {
-        for label in JOB_LABELS {
+        for label in job_label::JOBS {
             let labels = json!({ label: "train" });
             let of = |uid, namespace| {
                 group(&pod("a", namespace, &labels, Some(uid)), &Fabric::Same, None)

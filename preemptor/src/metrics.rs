@@ -77,11 +77,10 @@ impl Metrics {
         });
         match end {
             End::Bound => self.time.observe(seconds),
-            End::Released => {}
             End::Stopped(why) if why.leaves_pods_unbound() => {
                 self.count_in_vain(why.reason(), evicted);
             }
-            End::Stopped(_) => {}
+            End::Released | End::Stopped(_) => {}
         }
     }
 

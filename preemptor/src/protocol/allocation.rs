@@ -29,10 +29,11 @@ pub(crate) fn allocation_of(
 
 /// A UUID that no other share has, of version 8 (RFC 9562: of the program's own making).
 fn share_id(of: &str) -> String {
-    let mut bytes: Vec<u8> = Sha256::digest(of).iter().take(16).copied().collect();
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(Sha256::digest(of)).for_each(|(byte, of_digest)| *byte = of_digest);
     bytes[6] = 0x80 | (bytes[6] & 0x0f);
     bytes[8] = 0x80 | (bytes[8] & 0x3f);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
     let part = |from: usize, to: usize| &hex[from..to];
     [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
 }

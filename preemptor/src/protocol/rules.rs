@@ -86,8 +86,9 @@ fn rule(id: &str, device: &DeviceId) -> DeviceTaintRule {
 fn name(id: &str, device: &DeviceId) -> String {
     let DeviceId { driver, pool, device } = device;
     let digest = Sha256::digest(format!("{id}/{driver}/{pool}/{device}"));
-    let hex: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
-    format!("{PREFIX}{hex}")
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(digest).for_each(|(byte, of_digest)| *byte = of_digest);
+    format!("{PREFIX}{:032x}", u128::from_be_bytes(bytes))
 }
 
 /// Reads all rules with the label.

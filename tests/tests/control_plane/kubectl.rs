@@ -10,7 +10,10 @@ use std::{
     sync::Arc,
 };
 
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context;
 use kube::config::Kubeconfig;
@@ -438,7 +441,9 @@ async fn a_page_follows_the_cluster(plane: Arc<ControlPlane>) -> anyhow::Result<
         create(scope, pod("a", Some("2"))).await?;
         let got = devices(scope, "a").await?;
         let node = got.first().context("it has devices")?.node.clone();
+        let end = Instant::now() + SOON;
         let held = loop {
+            anyhow::ensure!(Instant::now() < end, "no event shows the devices of the pod");
             let mut line = String::new();
             anyhow::ensure!(events.read_line(&mut line)? > 0, "the events ended");
             let Some(update) = line.strip_prefix("data: ") else { continue };

@@ -19,8 +19,9 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -264,10 +265,16 @@ pub(super) async fn follow(
     let (client, _) = process::client::connect_as(&args.source.kube, user).await?;
     let (listed, mut lists) = mpsc::channel::<()>(1);
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch::follow(client.clone(), watched.view.clone(), {
-        let listed = listed.clone();
-        move |_| listed.clone()
-    }));
+    let weak = listed.downgrade();
+    let view = watched.view.clone();
+    let mut kinds = Box::pin(watch::follow(client.clone(), view, move |_| weak.upgrade()));
+    // It takes a value for each kind before it waits for anything.
+    poll_fn(|context| {
+        let _ = kinds.as_mut().poll(context);
+        Poll::Ready(())
+    })
+    .await;
+    tasks.spawn(kinds);
     let kept = || Kept { view: watched.view.clone(), rest: Arc::clone(&watched.rest) };
     let living = Config::default().fields(HAS_NOT_ENDED);
     tasks.spawn(follow_into(Api::<Pod>::all(client.clone()), living, kept(), listed.clone()));
@@ -279,7 +286,9 @@ pub(super) async fn follow(
     drop(listed);
     // Every watch drops its value when its list is complete.
     while lists.recv().await.is_some() {}
-    Ok(keep_up(watched, Arc::clone(site), tasks))
+    let mut looked_at = HashMap::new();
+    watched.refresh(site, &mut looked_at);
+    Ok(keep_up(watched, Arc::clone(site), tasks, looked_at))
 }
 
 fn limits<K>(tasks: &mut JoinSet<()>, client: &Client, kept: Kept)
@@ -298,8 +307,12 @@ where
     tasks.spawn(follow_into(api, Config::default(), Limits(kept), ()));
 }
 
-async fn keep_up(watched: Arc<Watched>, site: Arc<Site>, mut tasks: JoinSet<()>) {
-    let mut looked_at = HashMap::new();
+async fn keep_up(
+    watched: Arc<Watched>,
+    site: Arc<Site>,
+    mut tasks: JoinSet<()>,
+    mut looked_at: HashMap<String, NodeVersion>,
+) {
     let mut counted: Option<Instant> = None;
     let mut is_due = true;
     loop {

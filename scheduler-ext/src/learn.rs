@@ -156,7 +156,9 @@ impl Learning {
         let mut arrivals = before.arrivals.clone();
         // The arrivals of another extender (`Expected::of_metrics`) have the pods that are there.
         if before.is_known || before.arrivals.is_empty() {
-            bound.iter().for_each(|bound| arrivals.add(bound.demand));
+            for bound in &bound {
+                arrivals.add(bound.demand);
+            }
         }
         let learned = arrivals.mix(&before.prior, &before.mix);
         let differs = learned.is_some();

@@ -66,7 +66,7 @@ impl Expected {
         }
         let mix = Mix::of_shares(shares.remove(LEARNED)?);
         let prior = Mix::of_shares(shares.remove(CONFIGURED)?);
-        Some(Self { prior, mix, arrivals, ..Self::default() })
+        Some(Self { prior, arrivals, mix, ..Self::default() })
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
             arrivals.add(demand);
         }
         let mix = arrivals.mix(&prior, &prior).unwrap();
-        let expected = Expected { prior, mix, arrivals, ..Expected::default() };
+        let expected = Expected { prior, arrivals, mix, ..Expected::default() };
         let read = Expected::of_metrics(&text(&expected)).unwrap();
         assert_eq!(read.prior, expected.prior);
         assert_eq!(read.mix, expected.mix);

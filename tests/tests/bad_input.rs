@@ -48,18 +48,24 @@ fn kubeconfigs() {
         assert_refused("admission", &flag, kubeconfig);
         assert_refused("scheduler-ext", &flag, kubeconfig);
         assert_refused("fabric-controller", &flag, kubeconfig);
+        assert_refused("preemptor", &flag, kubeconfig);
         assert_refused("kubectl-dranet", &[&["graph"][..], &flag].concat(), kubeconfig);
         let driver = ["--node-name", "n", "--once", "--root", "/"];
         assert_refused("node-driver", &[&driver[..], &flag].concat(), kubeconfig);
     }
-    assert_refused("kubectl-dranet", &["graph"], "found no cluster configuration");
+    assert_refused("kubectl-dranet", &["graph"], "found no cluster to connect to");
 }
 
 #[test]
 fn flags() {
-    for program in
-        ["admission", "fabric-controller", "scheduler-ext", "node-driver", "kubectl-dranet"]
-    {
+    for program in [
+        "admission",
+        "fabric-controller",
+        "preemptor",
+        "scheduler-ext",
+        "node-driver",
+        "kubectl-dranet",
+    ] {
         assert_refused(program, &["--no-such-flag"], "--no-such-flag");
     }
     assert_refused("admission", &["--listen", "here"], "here");

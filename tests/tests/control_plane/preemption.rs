@@ -15,6 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
         cases::pods_of_a_budget_are_not_evicted,
         cases::hand_written_claims_preempt_too,
         cases::a_gang_gets_room_together_or_not_at_all,
+        cases::a_pod_that_may_move_makes_room,
         cases::devices_that_are_only_kept_by_rules_are_released,
         crashes::whenever_the_leader_dies_the_pod_is_bound,
         random::every_eviction_leads_to_an_aligned_pod,

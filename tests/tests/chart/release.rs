@@ -23,6 +23,8 @@ use super::lifecycle::{remove_all, remove_namespace};
 
 const WORKFLOW: &str = "../.github/workflows/release.yaml";
 const CHART: &str = "dranet-aligned";
+/// A version that `CHANGELOG.md` has.
+const TAG: &str = "v0.1.0";
 
 /// What the steps run besides helm. `helm push` may use HTTP here.
 const PROGRAMS: &str = r#"
@@ -49,8 +51,8 @@ async fn the_workflows_chart_is_installed_from_a_registry(
     anyhow::ensure!(pushed.contains(&signs), "`{signs}` is missing in: {pushed}");
 
     let released = work.run("Release", &registry.address).await?;
-    let creates = "gh release create v0.0.0 --title v0.0.0 --notes-file notes.md files/";
-    anyhow::ensure!(released.contains(creates), "{released}");
+    let creates = format!("gh release create {TAG} --title {TAG} --notes-file notes.md files/");
+    anyhow::ensure!(released.contains(&creates), "{released}");
     let sums = Command::new("sha256sum")
         .args(["--check", "SHA256SUMS"])
         .current_dir(work.0.path().join("files"))
@@ -59,7 +61,7 @@ async fn the_workflows_chart_is_installed_from_a_registry(
     let checked = printed(sums)?;
     anyhow::ensure!(checked.contains(&format!("{CHART}-{version}.tgz: OK")), "{checked}");
     let notes = fs::read_to_string(work.0.path().join("notes.md"))?;
-    anyhow::ensure!(notes.contains("### Added") && !notes.contains("\n## "), "{notes}");
+    anyhow::ensure!(notes.contains("### Pods") && !notes.contains("\n## "), "{notes}");
 
     let chart = format!("oci://{reference}");
     let from = [chart.as_str(), "--version", &version, "--plain-http"];
@@ -163,7 +165,7 @@ impl Work {
         let output = Command::new("bash")
             .args(["-c", &script])
             .current_dir(self.0.path())
-            .envs([("OWNER", registry), ("TAG", "v0.0.0")])
+            .envs([("OWNER", registry), ("TAG", TAG)])
             .env("HOME", self.0.path())
             .env("PATH", path)
             .kill_on_drop(true)

@@ -135,9 +135,9 @@ async fn a_preemptor_token_allocates_unused_claims_only(
         }});
         let used = Patch::Merge(json!({"status": allocation.clone()}));
         all.patch_status("used", &params, &used).await?;
-        let user = json!([{"resource": "pods", "name": "p", "uid": KEPT_FOR}]);
+        let consumers = json!([{"resource": "pods", "name": "p", "uid": KEPT_FOR}]);
         let mut reserved = allocation.clone();
-        reserved["reservedFor"] = user;
+        reserved["reservedFor"] = consumers;
         let forged = [
             ("used", json!({"allocation": null})),
             ("used", reserved.clone()),

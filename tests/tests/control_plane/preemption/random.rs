@@ -86,7 +86,7 @@ async fn one(
         add(scope, &mut all, planned).await?;
     }
     running(scope, &all).await?;
-    for _ in 0..1 + random.below(3) {
+    for _ in 0..=random.below(3) {
         let planned = Planned { is_guarded: false, ..draw(random, GPUS, 1..3) };
         if random.below(3) == 0 {
             add_gang(scope, &mut all, planned).await?;

@@ -223,10 +223,11 @@ pub(super) async fn event(scope: &Scope, pod: &str, reason: &str) -> anyhow::Res
     .await
 }
 
-/// A metric of the only replica of preemptor; 0 if it has none.
-pub(super) async fn metric(installation: &Installation<'_>, name: &str) -> anyhow::Result<f64> {
+/// A counter of the only replica of preemptor; 0 if it has none.
+pub(super) async fn metric(installation: &Installation<'_>, name: &str) -> anyhow::Result<u64> {
     let [replica] = installation.preemptors() else { anyhow::bail!("not one replica") };
     let metrics = replica.metrics().await?;
     let own = metrics.iter().filter(|(key, _)| key.starts_with(name));
-    Ok(own.map(|(_, value)| value).sum())
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a count")]
+    Ok(own.map(|(_, value)| *value as u64).sum())
 }

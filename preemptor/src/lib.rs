@@ -2,7 +2,7 @@
 //! of lower priority leave so that a pod, or all pods of a job, get devices.
 //!
 //! Facts are the view of the cluster and its room (`cluster_model`), the groups of fabric-controller,
-//! [`Pods`] and [`Budgets`]. [`decide`] is a pure function of these: a [`Preemption`] says who leaves
+//! [`Pods`] and [`Budgets`]. [`decide()`] is a pure function of these: a [`Preemption`] says who leaves
 //! and which devices who gets, as the allocator computed them; [`NoPreemption`] says why nobody leaves.
 //! `protocol` defines what is written, and in which order. Only `server` and `controller` do IO.
 

@@ -93,6 +93,11 @@ impl Controller {
             for victim in victims {
                 let pod = &begun.record.victims[*victim];
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+                if *trial == Trial::No {
+                    // Before it leaves: if this program ends now, the next replica does not know
+                    // whether the pod was told.
+                    self.report_evicted(begun, pod).await;
+                }
                 match evict(&api, &pod.name, &pod.uid, *trial).await? {
                     Evicted::NotYet(why) => {
                         tracing::info!(pod = %pod.key(), why, "Eviction refused for now");
@@ -102,7 +107,6 @@ impl Controller {
                     Evicted::Done if *trial == Trial::No => {
                         tracing::info!(pod = %pod.key(), preemption = begun.id, "Evicted a pod");
                         self.metrics.count_evicted();
-                        self.report_evicted(begun, pod).await;
                     }
                     Evicted::Done | Evicted::Gone => {}
                 }

@@ -44,7 +44,7 @@ impl Controller {
         self.event(key, uid, EventType::Warning, why.reason(), &note).await;
     }
 
-    /// Reports to a pod that it was evicted.
+    /// Reports to a pod that it is evicted.
     pub(super) async fn report_evicted(&self, begun: &Begun, victim: &RecordedPod) {
         let pods = names(begun.record.pods.iter().map(|pod| pod.key().to_string()));
         let note = format!(

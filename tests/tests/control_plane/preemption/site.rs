@@ -14,11 +14,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, SchedulerConfig, Scope,
-    allocation::{Device, allocations},
-    eventually,
-    installation::Installation,
-    with_scope,
+    Check, ControlPlane, SchedulerConfig, Scope, allocation::allocations, eventually,
+    installation::Installation, with_scope,
 };
 
 pub(super) const SOON: Duration = Duration::from_mins(2);
@@ -28,6 +25,8 @@ pub(super) const GPUS: usize = 4;
 const PERIOD: Duration = Duration::from_millis(100);
 /// The label of DeviceTaintRules of preemptor.
 const LABEL: &str = "dranet.io/preemption";
+/// The GPUs of a NUMA node.
+const PER_NUMA_NODE: usize = 2;
 /// Partners: the GPU and the NIC of an index share a switch.
 const PARTNERS: [(&str, &str); GPUS] = [
     ("gpu-0", "pci-0101-00-00-0"),
@@ -186,16 +185,23 @@ pub(super) async fn nothing_kept(scope: &Scope) -> anyhow::Result<()> {
     .await
 }
 
-/// Fails unless a pod has this number of GPUs on its node, each with its own NIC.
+/// Fails unless a pod has this number of GPUs on its node, and as many NICs as GPUs of each NUMA node:
+/// that is what its plan promises.
 pub(super) async fn is_aligned(scope: &Scope, pod: &str, gpus: usize) -> anyhow::Result<()> {
     let object = scope.api::<Pod>().get(pod).await?;
     let node = node(&object).context("it has no node")?;
     let all = allocations(scope.client(), scope.namespace()).await?;
     let (_, devices) = all.iter().find(|(of, _)| of == pod).context("it has no devices")?;
-    let has = |name: &str| devices.iter().any(|device| device.name == name);
-    let pairs = PARTNERS.iter().filter(|(gpu, nic)| has(gpu) && has(nic)).count();
-    let is_there = |device: &Device| device.node == node;
-    let is_aligned = pairs == gpus && devices.len() == 2 * gpus && devices.iter().all(is_there);
+    let has = |name: &str| usize::from(devices.iter().any(|device| device.name == name));
+    let is_balanced = |numa: &[(&str, &str)]| {
+        let gpus: usize = numa.iter().map(|(gpu, _)| has(gpu)).sum();
+        let nics: usize = numa.iter().map(|(_, nic)| has(nic)).sum();
+        gpus == nics
+    };
+    let is_aligned = PARTNERS.chunks(PER_NUMA_NODE).all(is_balanced)
+        && PARTNERS.iter().map(|(gpu, _)| has(gpu)).sum::<usize>() == gpus
+        && devices.len() == 2 * gpus
+        && devices.iter().all(|device| device.node == node);
     anyhow::ensure!(is_aligned, "{pod} on {node} has {devices:?}");
     Ok(())
 }

@@ -43,11 +43,10 @@ impl Movable {
     /// Whether a pod may be moved: without a controller nobody creates it again.
     pub fn has(&self, pod: &BoundPod) -> bool {
         let Some((kind, name)) = &pod.owner else { return false };
-        let is_named = || {
-            let named = |(known, of): &(String, String)| **kind == **known && **name == **of;
-            self.owners.iter().any(named)
-        };
-        !pod.is_leaving && (pod.is_movable || is_named())
+        let mut owners = self.owners.iter();
+        !pod.is_leaving
+            && (pod.is_movable
+                || owners.any(|(of_kind, of_name)| **kind == **of_kind && **name == **of_name))
     }
 }
 

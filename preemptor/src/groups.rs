@@ -94,8 +94,8 @@ pub(crate) fn decide<'a>(
 /// The priority up to which all of these units must leave so that the group fits; `None` if it never
 /// does.
 fn highest(mut trial: FabricTrial<'_, '_>, units: &BTreeSet<usize>) -> Option<i32> {
-    let of_unit = |unit: &usize| trial.scene.units.get(*unit).highest;
-    let priorities: BTreeSet<i32> = units.iter().map(of_unit).collect();
+    let priorities: BTreeSet<i32> =
+        units.iter().map(|unit| trial.scene.units.get(*unit).highest).collect();
     let priorities: Vec<i32> = priorities.into_iter().collect();
     let room = trial.room.clone();
     let enough = priorities.partition_point(|most| {

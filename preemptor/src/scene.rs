@@ -104,10 +104,9 @@ impl<'a> Scene<'a> {
         let mut lower =
             Lower { free: BTreeSet::new(), budgeted: BTreeSet::new(), forbidden: BTreeSet::new() };
         for (index, unit) in self.units.all().filter(|(_, unit)| unit.highest < priority) {
-            let is_violated = || self.units.violated(&[index]).iter().any(Option::is_some);
             let of_kind = if !unit.is_allowed {
                 &mut lower.forbidden
-            } else if !self.rules.may_violate_budgets && is_violated() {
+            } else if !self.rules.may_violate_budgets && self.violates_a_budget(index) {
                 &mut lower.budgeted
             } else {
                 &mut lower.free
@@ -154,13 +153,16 @@ impl<'a> Scene<'a> {
     pub(crate) fn reprieve_order(&self, units: &BTreeSet<usize>) -> Vec<usize> {
         let all: Vec<usize> = units.iter().copied().collect();
         let (violating, others): (Vec<_>, Vec<_>) = if self.rules.may_violate_budgets {
-            let is_violated =
-                |unit: &usize| self.units.violated(&[*unit]).iter().any(Option::is_some);
-            all.into_iter().partition(is_violated)
+            all.into_iter().partition(|unit| self.violates_a_budget(*unit))
         } else {
             (Vec::new(), all)
         };
         violating.into_iter().chain(others).collect()
+    }
+
+    /// Whether the eviction of this unit alone violates a budget.
+    fn violates_a_budget(&self, unit: usize) -> bool {
+        self.units.violated(&[unit]).iter().any(Option::is_some)
     }
 
     /// The set that kube-scheduler's order leads to; `None` if it is not allowed. All of `order` leave

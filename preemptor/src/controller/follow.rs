@@ -31,9 +31,8 @@ impl Controller {
         let mut open = Vec::new();
         for followed in std::mem::take(released) {
             let pods = self.pods_seen(&followed.begun.record.pods).await?;
-            let is_bound = |pod: &PodSeen| matches!(pod, PodSeen::Bound(_));
             let is_over = pods.contains(&PodSeen::Gone) || Instant::now() >= followed.until;
-            if pods.iter().all(is_bound) {
+            if pods.iter().all(|pod| matches!(pod, PodSeen::Bound(_))) {
                 self.metrics.count_result("BoundLater");
             } else if is_over {
                 self.metrics.count_result("Lost");

@@ -118,13 +118,13 @@ impl Begun {
     /// The same for the next decision: the pods of a node share the devices that are kept there.
     pub(crate) fn as_decided(&self) -> Preemption {
         let Record { priority, fabric, pods, victims, rules: _ } = &self.record;
-        let placement = |pod: &RecordedPod| Placement {
+        let placements = pods.iter().map(|pod| Placement {
             pod: pod.id(),
             node: pod.node.clone(),
             domains: Vec::new(),
             claims: vec![PlacedClaim { claim: pod.key(), allocation: self.kept_on(&pod.node) }],
-        };
-        let victim = |pod: &RecordedPod| Victim {
+        });
+        let victims = victims.iter().map(|pod| Victim {
             job: None,
             pods: vec![VictimPod {
                 pod: pod.id(),
@@ -132,12 +132,12 @@ impl Begun {
                 priority: *priority,
                 violates: None,
             }],
-        };
+        });
         Preemption {
             priority: *priority,
             fabric: fabric.clone(),
-            placements: pods.iter().map(placement).collect(),
-            victims: victims.iter().map(victim).collect(),
+            placements: placements.collect(),
+            victims: victims.collect(),
             kept: self.rules.values().cloned().collect(),
         }
     }

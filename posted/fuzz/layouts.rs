@@ -14,30 +14,55 @@ pub(crate) const DETAILS: &str = include_str!("../tests/posted/vvv.txt");
 pub(crate) const PATHS: &str = include_str!("../tests/posted/pp.txt");
 pub(crate) const HWLOC: &str = include_str!("../tests/posted/power8-nvlink.hwloc.xml");
 
-/// Checks the law for a listing, of which these bytes change the layout. Returns true if it was read.
-pub(crate) fn listing_holds(text: &str, bytes: &[u8]) -> bool {
-    let whole = listing(text).expect("the listing is whole");
-    let changed = changed(text, bytes);
-    let Ok(other) = listing(&changed) else { return false };
-    let (whole, other) = (Topology::build(&whole, None).0, Topology::build(&other, None).0);
-    assert_eq!(shown(&other), shown(&whole), "another graph:\n{changed}");
-    true
+/// A listing that is whole, and the matrix of its graph.
+pub(crate) struct WholeListing {
+    text: &'static str,
+    shown: String,
 }
 
-/// Checks the law for the matrix of a machine: each cell is as it was, and what is not read is named. Returns
-/// true if all was read.
-pub(crate) fn matrix_holds(topology: &Topology, bytes: &[u8]) -> bool {
-    let text = matrix_of(topology);
-    let compared = |text: &str| Some(PostedMatrix::parse(text).ok()?.compare(topology));
-    let whole = compared(&text).expect("the matrix is whole");
-    assert_eq!((whole.differences.len(), whole.unread.len()), (0, 0), "{text}");
-    let changed = changed(&text, bytes);
-    let Some(other) = compared(&changed) else { return false };
-    assert_eq!(other.differences, [], "{changed}");
-    let is_named = !other.unread.is_empty() || !other.unknown.is_empty();
-    let is_whole = other.compared == whole.compared;
-    assert!(is_named || is_whole, "cells were dropped:\n{changed}");
-    is_whole
+impl WholeListing {
+    pub(crate) fn new(text: &'static str) -> Self {
+        let snapshot = listing(text).expect("the listing is whole");
+        Self { text, shown: shown(&Topology::build(&snapshot, None).0) }
+    }
+
+    /// Checks the law, these bytes changing the layout. Returns true if the listing was read.
+    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
+        let changed = changed(self.text, bytes);
+        let Ok(other) = listing(&changed) else { return false };
+        let other = Topology::build(&other, None).0;
+        assert_eq!(shown(&other), self.shown, "another graph:\n{changed}");
+        true
+    }
+}
+
+/// The matrix of a machine, of which each cell is read.
+pub(crate) struct WholeMatrix {
+    topology: Topology,
+    text: String,
+    compared: usize,
+}
+
+impl WholeMatrix {
+    pub(crate) fn of(topology: Topology) -> Self {
+        let text = matrix_of(&topology);
+        let whole = PostedMatrix::parse(&text).expect("the matrix is whole").compare(&topology);
+        assert_eq!((whole.differences.len(), whole.unread.len()), (0, 0), "{text}");
+        Self { topology, text, compared: whole.compared }
+    }
+
+    /// Checks the law, these bytes changing the layout: each cell is as it was, and what is not read is named.
+    /// Returns true if all was read.
+    pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
+        let changed = changed(&self.text, bytes);
+        let Ok(other) = PostedMatrix::parse(&changed) else { return false };
+        let other = other.compare(&self.topology);
+        assert_eq!(other.differences, [], "{changed}");
+        let is_named = !other.unread.is_empty() || !other.unknown.is_empty();
+        let is_whole = other.compared == self.compared;
+        assert!(is_named || is_whole, "cells were dropped:\n{changed}");
+        is_whole
+    }
 }
 
 /// The matrix of a machine in the form of `nvidia-smi topo -m`.

@@ -14,6 +14,8 @@ use topology_graph::{HostRoot, NicRole, PathKind, Topology, read};
 #[path = "../fuzz/layouts.rs"]
 mod layouts;
 
+use layouts::{WholeListing, WholeMatrix};
+
 fn text(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/posted");
     fs::read_to_string(folder.join(name)).unwrap()
@@ -88,26 +90,36 @@ fn any_layout_of_a_listing_is_the_same_graph_or_an_error() {
         ("paths", layouts::PATHS),
         ("hwloc", layouts::HWLOC),
     ] {
-        check_all(name, |bytes| layouts::listing_holds(text, bytes));
+        let listing = WholeListing::new(text);
+        check_all(name, |bytes| listing.holds(bytes));
     }
+}
+
+fn whole_listings() -> [WholeListing; 4] {
+    [layouts::TREE, layouts::DETAILS, layouts::PATHS, layouts::HWLOC].map(WholeListing::new)
+}
+
+fn whole_matrix() -> WholeMatrix {
+    WholeMatrix::of(graph(layouts::TREE).unwrap())
 }
 
 /// As when a mail quotes what a terminal broke. The fuzz targets try more of them.
 #[test]
 fn two_changes_of_layout_give_the_same_graph_or_an_error() {
-    let machine = graph(layouts::TREE).unwrap();
+    let (listings, matrix) = (whole_listings(), whole_matrix());
     for (first, second) in (0..18).flat_map(|first| (0..18).map(move |second| (first, second))) {
         let bytes = [first, first * 13 + second, 1, second, second * 13 + first, 0];
-        for text in [layouts::TREE, layouts::DETAILS, layouts::PATHS, layouts::HWLOC] {
-            layouts::listing_holds(text, &bytes);
+        for listing in &listings {
+            listing.holds(&bytes);
         }
-        layouts::matrix_holds(&machine, &bytes);
+        matrix.holds(&bytes);
     }
 }
 
 /// What the fuzz targets have found.
 #[test]
 fn layouts_that_gave_other_graphs() {
+    let listings = whole_listings();
     for bytes in [
         &[0xfe, 0xff, 0x00, 0x05, 0xff][..],
         &[0x00, 0x03, 0x31, 0x28, 0x38, 0x65],
@@ -115,18 +127,18 @@ fn layouts_that_gave_other_graphs() {
         &[0x20, 0x5c, 0xe6, 0x2f, 0x20, 0x46],
         &[0x23, 0x0f, 0x00, 0x7a, 0x7a, 0x28],
     ] {
-        for text in [layouts::TREE, layouts::DETAILS, layouts::PATHS, layouts::HWLOC] {
-            layouts::listing_holds(text, bytes);
+        for listing in &listings {
+            listing.holds(bytes);
         }
     }
     // The name of a row in two lines.
-    layouts::matrix_holds(&graph(layouts::TREE).unwrap(), &[0x4a, 0x09, 0x47, 0x29, 0xb6]);
+    whole_matrix().holds(&[0x4a, 0x09, 0x47, 0x29, 0xb6]);
 }
 
 #[test]
 fn any_layout_of_a_matrix_has_the_same_cells_or_names_what_is_not_read() {
-    let machine = graph(layouts::TREE).unwrap();
-    check_all("matrix", |bytes| layouts::matrix_holds(&machine, bytes));
+    let matrix = whole_matrix();
+    check_all("matrix", |bytes| matrix.holds(bytes));
 }
 
 /// What is cut, or is not what `lspci` writes, is named with its line.

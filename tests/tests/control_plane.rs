@@ -22,6 +22,7 @@ mod control_plane {
     pub(crate) mod faulty_extender;
     pub(crate) mod fleet;
     pub(crate) mod forecasts;
+    pub(crate) mod gates;
     pub(crate) mod gpu_sharing;
     pub(crate) mod kubectl;
     pub(crate) mod lifecycle;
@@ -50,10 +51,10 @@ use std::{env, process::ExitCode};
 
 use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, every_answer,
-    example, extender, fabric, fabric_policy, faulty_extender, fleet, forecasts, gpu_sharing,
-    kubectl, lifecycle, nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler, pinned,
-    plugin_gpus, pods, prediction, preemption, rights::Audit, scheduling, several_nics, thin_line,
-    trial, upstream_examples, webhook, worth,
+    example, extender, fabric, fabric_policy, faulty_extender, fleet, forecasts, gates,
+    gpu_sharing, kubectl, lifecycle, nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler,
+    pinned, plugin_gpus, pods, prediction, preemption, rights::Audit, scheduling, several_nics,
+    thin_line, trial, upstream_examples, webhook, worth,
 };
 use tests::{Options, suite};
 
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         extender::tests(),
         faulty_extender::tests(),
         forecasts::tests(),
+        gates::tests(),
         gpu_sharing::tests(),
         example::tests(),
         thin_line::tests(),

@@ -2,10 +2,12 @@
 //! `corpus` on stored ones.
 
 use std::io::{self, Read};
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use flate2::read::GzDecoder;
-use tar::{Archive, Builder, EntryType, Header};
+use tar::{Archive, Builder, Header};
 use topology_graph::fixture::{machine, plant};
 use topology_graph::{
     Format, HostRoot, Identities, NcclXml, NodeTopologySpec, Overlay, Topology, capture, nccl_xml,
@@ -43,52 +45,67 @@ pub(crate) fn node_topology(bytes: &[u8]) {
 /// Any text in any file of a machine is read without a panic; the first two bytes select the file.
 pub(crate) fn sysfs(bytes: &[u8]) {
     let Some((index, text)) = bytes.split_first_chunk::<2>() else { return };
-    let index = usize::from(u16::from_le_bytes(*index)) % MACHINE.len();
-    let bytes = with(index, text).expect("memory takes an archive");
-    let host = HostRoot::in_archive("fuzz", &bytes).expect("the machine has a sysfs");
+    let changed = MACHINE.with(usize::from(u16::from_le_bytes(*index)), text);
+    let host = HostRoot::in_archive("fuzz", &changed).expect("the machine has a sysfs");
     let snapshot = read(&host).expect("the machine has a sysfs");
     let (topology, _) = Topology::build(&snapshot, None);
     Topology::from_spec(&topology.to_spec()).expect("a graph has an object");
 }
 
-/// A file or link of a machine: its path, a link's target, a file's text.
-type Entry = (String, Option<String>, Vec<u8>);
-
-/// A machine with every kind of file.
-static MACHINE: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+/// A GPU and an adapter with every kind of file.
+static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     let root = tempfile::tempdir().expect("a folder can be made");
     let text = machine("gb300-data-direct").expect("the crate carries it");
-    plant(text, root.path()).expect("it is sound");
+    // A whole machine takes ten times as long, and has the same kinds of files.
+    let (first, _) = text.split_once("# GPU1").expect("it has a second GPU");
+    plant(first, root.path()).expect("it is sound");
     let mut bytes = Vec::new();
     capture(&HostRoot::at(root.path()), Identities::Kept, &mut bytes).expect("it has a sysfs");
-    let mut archive = Archive::new(GzDecoder::new(bytes.as_slice()));
-    archive.entries().expect("a capture is an archive").filter_map(entry).collect()
+    Machine::new(&bytes).expect("a capture is an archive")
 });
 
-fn entry(entry: io::Result<tar::Entry<'_, GzDecoder<&[u8]>>>) -> Option<Entry> {
-    let mut entry = entry.ok()?;
-    let path = entry.path().ok()?.to_str()?.to_owned();
-    let target = entry.link_name().ok()?.map(|target| target.to_string_lossy().into_owned());
-    let mut text = Vec::new();
-    entry.read_to_end(&mut text).ok()?;
-    (entry.header().entry_type() != EntryType::Directory).then_some((path, target, text))
+/// The tar file of a machine.
+struct Machine {
+    bytes: Vec<u8>,
+    files: Vec<File>,
 }
 
-/// The machine with another text in one file.
-fn with(changed: usize, text: &[u8]) -> io::Result<Vec<u8>> {
-    let mut tar = Builder::new(Vec::new());
-    for (index, (path, target, old)) in MACHINE.iter().enumerate() {
+/// A file of a machine, and where its header and text are in the tar file.
+struct File {
+    path: PathBuf,
+    bytes: Range<usize>,
+}
+
+impl Machine {
+    fn new(capture: &[u8]) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        GzDecoder::new(capture).read_to_end(&mut bytes)?;
+        let mut files = Vec::new();
+        for entry in Archive::new(bytes.as_slice()).entries()? {
+            let entry = entry?;
+            if entry.header().entry_type().is_file() {
+                let start = usize::try_from(entry.raw_header_position()).expect("it is in memory");
+                let size = usize::try_from(entry.size()).expect("it is in memory");
+                let text = usize::try_from(entry.raw_file_position()).expect("it is in memory");
+                let end = text + size.next_multiple_of(BLOCK);
+                files.push(File { path: entry.path()?.into_owned(), bytes: start..end });
+            }
+        }
+        Ok(Self { bytes, files })
+    }
+
+    /// The machine with another text in one of its files.
+    fn with(&self, index: usize, text: &[u8]) -> Vec<u8> {
+        let File { path, bytes } = &self.files[index % self.files.len()];
+        let mut tar = Builder::new(self.bytes[..bytes.start].to_vec());
         let mut header = Header::new_gnu();
         header.set_mode(0o644);
-        if let Some(target) = target {
-            header.set_entry_type(EntryType::Symlink);
-            header.set_size(0);
-            tar.append_link(&mut header, path, target)?;
-        } else {
-            let text = if index == changed { text } else { old };
-            header.set_size(text.len() as u64);
-            tar.append_data(&mut header, path, text)?;
-        }
+        header.set_size(text.len() as u64);
+        tar.append_data(&mut header, path, text).expect("memory takes a file");
+        tar.get_mut().extend_from_slice(&self.bytes[bytes.end..]);
+        tar.into_inner().expect("memory takes an archive")
     }
-    tar.into_inner()
 }
+
+/// Bytes of a block of a tar file.
+const BLOCK: usize = 512;

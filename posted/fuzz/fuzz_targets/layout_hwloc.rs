@@ -3,6 +3,12 @@
 #[path = "../layouts.rs"]
 mod layouts;
 
+use std::sync::LazyLock;
+
+use layouts::WholeListing;
+
+static HWLOC: LazyLock<WholeListing> = LazyLock::new(|| WholeListing::new(layouts::HWLOC));
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = layouts::listing_holds(layouts::HWLOC, bytes);
+    let _ = HWLOC.holds(bytes);
 });

@@ -5,13 +5,14 @@ mod layouts;
 
 use std::sync::LazyLock;
 
+use layouts::WholeMatrix;
 use topology_graph::Topology;
 
-static MACHINE: LazyLock<Topology> = LazyLock::new(|| {
+static MATRIX: LazyLock<WholeMatrix> = LazyLock::new(|| {
     let snapshot = posted::listing(layouts::TREE).expect("the listing is whole");
-    Topology::build(&snapshot, None).0
+    WholeMatrix::of(Topology::build(&snapshot, None).0)
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = layouts::matrix_holds(&MACHINE, bytes);
+    let _ = MATRIX.holds(bytes);
 });

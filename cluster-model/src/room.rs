@@ -5,8 +5,6 @@
 //! pod on each node ([`Room::attempt`]), why not ([`WhyNot`]), and how many equal pods fit at the same
 //! time ([`Room::places`]). A hypothesis is a copy: pods are added ([`Room::take`]), claims leave
 //! ([`Room::without`]), or nothing is in use ([`Room::emptied`]).
-//!
-//! Of volumes, only where they can be is checked.
 
 mod amounts;
 mod ask;
@@ -22,10 +20,14 @@ mod nodes;
 mod places;
 mod ports;
 mod preempt;
+mod scores;
 mod spread;
 mod spread_constraint;
 mod terms;
+mod volume_ask;
+mod volume_wish;
 mod volumes;
+mod weighted_term;
 mod why_not;
 
 pub use amounts::{Amounts, requests};
@@ -39,6 +41,7 @@ pub use node_facts::{Closed, NodeFacts, Tolerated};
 pub use nodes::{Nodes, PodKey};
 pub use places::{Placed, Places};
 pub use preempt::{Preemption, weight};
+pub use scores::{Images, Preferences, Scores};
 pub use terms::{Labels, Term};
 pub use why_not::{VolumeProblem, WhyNot};
 
@@ -119,7 +122,7 @@ impl<'a> Room<'a> {
                 self.view.node_of(device)
             });
             if let Some(node) = node {
-                self.used.entry(Arc::clone(&node)).or_default().add(&pod.ask.requests, 1);
+                self.used.entry(Arc::clone(&node)).or_default().add(pod.ask.usage(), 1);
                 self.added.push(Placed { node, ask: Arc::clone(&pod.ask), devices: Vec::new() });
             }
         }
@@ -134,7 +137,7 @@ impl<'a> Room<'a> {
         let of_own = |added: &Placed| own.is_some_and(|(_, own)| Arc::ptr_eq(&added.ask, &own.ask));
         if let Some(index) = self.added.iter().position(of_own) {
             let Placed { node, ask, .. } = self.added.swap_remove(index);
-            self.used.entry(node).or_default().add(&ask.requests, -1);
+            self.used.entry(node).or_default().add(ask.usage(), -1);
         }
         self
     }

@@ -19,10 +19,11 @@ mod plugin_pods;
 mod pod_groups;
 mod quotas;
 mod recovered;
+mod services;
 mod versions;
 mod volumes;
 
-pub use claims::KnownClaim;
+pub use claims::{ClosedClaim, KnownClaim};
 pub use compute_domains::{ComputeDomains, MadeDomain};
 pub use foreign_topologies::{ForeignTopologies, NodeHome};
 pub use late_claims::{LateClaim, late_binding};
@@ -181,6 +182,8 @@ pub struct ClusterView {
     templates: BTreeMap<ObjectKey, Arc<ResourceClaimTemplate>>,
     quotas: Quotas,
     limit_ranges: LimitRanges,
+    /// Selectors of Services.
+    services: services::Services,
     /// Labels of namespaces.
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     volumes: Volumes,

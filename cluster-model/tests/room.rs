@@ -4,6 +4,10 @@
 
 #[path = "room/eviction.rs"]
 mod eviction;
+#[path = "room/preempt.rs"]
+mod preempt;
+#[path = "room/scores.rs"]
+mod scores;
 #[path = "room/spread.rs"]
 mod spread;
 #[path = "room/volumes.rs"]
@@ -280,67 +284,74 @@ fn a_claim_that_leaves_takes_its_pod_along() {
     assert_eq!(room.emptied().count(&ask, [NODE]), 1);
 }
 
-/// Pods of lower priority give way, as few and as unimportant ones as possible; devices are not freed.
+/// Only pods that all terms of affinity select count, and `matchLabelKeys` are the pod's own values.
 #[test]
-fn pods_of_lower_priority_give_way() {
-    let mut world = World::new(&[(NODE, 1), ("b", 1)]);
-    let with = |cpu: &str, priority: i32| {
-        json!({"priority": priority, "containers": [
-            {"name": "c", "resources": {"requests": {"cpu": cpu}}},
-        ]})
-    };
-    for (name, node, cpu, priority) in [
-        ("low", NODE, "3", 1),
-        ("tiny", NODE, "1", 1),
-        ("mid", "b", "2", 5),
-        ("high", "b", "2", 50),
+fn all_terms_of_affinity_select_the_same_pods() {
+    let term = |key: &str, app: &str| json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}});
+    let mut of_own = term("zone", "x");
+    of_own["labelSelector"] = json!({});
+    of_own["matchLabelKeys"] = json!(["app"]);
+    let mut of_others = of_own.clone();
+    of_others["matchLabelKeys"] = Value::Null;
+    of_others["mismatchLabelKeys"] = json!(["app"]);
+    for (terms, expected) in [
+        (json!([term("zone", "x")]), true),
+        (json!([term("zone", "x"), term("kubernetes.io/hostname", "x")]), true),
+        (json!([term("zone", "x"), term("zone", "y")]), false),
+        // No other pod has the label of the pod itself, which may be the first.
+        (json!([of_own]), true),
+        (json!([of_own, term("zone", "x")]), false),
+        (json!([of_others]), true),
     ] {
-        world.run(name, node, &with(cpu, priority));
+        let mut world = World::new(&[(NODE, 0)]);
+        world.run("x", NODE, &json!({"containers": []}));
+        world.run("y", NODE, &json!({"containers": []}));
+        let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+        let spec = json!({"containers": [], "affinity": {"podAffinity": affinity}});
+        assert_eq!(world.why_not(&spec).is_none(), expected, "{terms}");
     }
-    let budget = budget(&world.view);
-    let room = Room::new(&world.view, &world.nodes, &budget);
-    let preempt = |spec: &Value| {
-        let found = room.preempt(&Ask::new(&pod(spec)), [NODE, "b"]).unwrap();
-        found.map(|it| (it.node, it.victims.into_iter().map(|key| key.name).collect::<Vec<_>>()))
-    };
-    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-    assert_eq!(preempt(&with("2", 10)), Some((NODE, named(&["low"]))));
-    assert_eq!(preempt(&with("4", 10)), Some((NODE, named(&["low", "tiny"]))));
-    assert_eq!(preempt(&with("2", 1)), None, "of the same priority");
-    assert_eq!(preempt(&with("5", 100)), None, "too large for an empty node");
-    let mut never = with("2", 10);
-    never["preemptionPolicy"] = "Never".into();
-    assert_eq!(preempt(&never), None);
-    let mut on_b = with("2", 10);
-    on_b["nodeSelector"] = json!({"kubernetes.io/hostname": "b"});
-    assert_eq!(preempt(&on_b), Some(("b", named(&["mid"]))));
-    let mut with_device = with("2", 10);
-    with_device["resourceClaims"] = by_template("d2")["resourceClaims"].clone();
-    assert_eq!(preempt(&with_device), None, "no node has two devices");
 }
 
-/// The sum counts each victim, so that fewer leave (`pickOneNodeForPreemption`).
 #[test]
-fn fewer_pods_of_lower_priority_give_way() {
-    let mut world = World::new(&[(NODE, 0), ("b", 0)]);
-    let with = |cpu: &str, priority: i32| {
-        json!({"priority": priority, "containers": [
-            {"name": "c", "resources": {"requests": {"cpu": cpu}}},
-        ]})
-    };
-    for (name, node, cpu, priority) in [
-        ("p", NODE, "2", 5),
-        ("q", NODE, "1", 0),
-        ("r", NODE, "1", 0),
-        ("s", "b", "2", 5),
-        ("t", "b", "2", 4),
+fn a_claim_that_ends_or_is_full_serves_no_other_pod() {
+    let ending = json!({"metadata": {"deletionTimestamp": "2026-11-29T00:00:00Z"}});
+    let user = |number: usize| json!({"resource": "pods", "name": "p", "uid": number.to_string()});
+    let users = |number: usize| json!({"status": {"reservedFor": (0..number).map(user).collect::<Vec<_>>()}});
+    for (fields, expected) in [
+        (json!({}), None),
+        (ending, Some("claim `n/c` is being deleted")),
+        (users(255), None),
+        (users(256), Some("claim `n/c` is used by 256 pods, and no more can use it")),
     ] {
-        world.run(name, node, &with(cpu, priority));
+        let mut world = World::new(&[(NODE, 1)]);
+        let exactly = json!({"deviceClassName": "nic"});
+        let mut claim = json!({
+            "metadata": {"name": "c", "namespace": "n"},
+            "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        });
+        json_patch::merge(&mut claim, &fields);
+        world.view.apply(from::<ResourceClaim>(claim)).unwrap();
+        let spec = json!({"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]});
+        let budget = budget(&world.view);
+        let room = Room::new(&world.view, &world.nodes, &budget);
+        let tried = room.attempt(&Ask::new(&pod(&spec)), [NODE]);
+        assert_eq!(tried.err().as_deref(), expected);
     }
-    let budget = budget(&world.view);
-    let room = Room::new(&world.view, &world.nodes, &budget);
-    let found = room.preempt(&Ask::new(&pod(&with("4", 10))), [NODE, "b"]).unwrap().unwrap();
-    assert_eq!((found.node, found.victims.len()), ("b", 2));
+}
+
+/// As kube-scheduler's filters do, so that both count as many nodes with a reason.
+#[test]
+fn the_first_reason_is_that_of_the_first_filter() {
+    let mut world = World::new(&[(NODE, 1), ("b", 1)]);
+    world.claim("shared", "other", ("b", &[0]));
+    let with_claim = json!({
+        "resourceClaims": [{"name": "r", "resourceClaimName": "shared"}],
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}],
+    });
+    assert!(matches!(world.why_not(&with_claim), Some(WhyNot::TooLittle { .. })));
+    let taints = json!([{"key": "t", "effect": "NoSchedule"}]);
+    world.node(NODE, 1, &json!({"spec": {"taints": taints, "unschedulable": true}}));
+    assert_eq!(world.why_not(&json!({})), Some(WhyNot::Cordoned));
 }
 
 /// Pods that leave and stay after all change nothing.

@@ -357,7 +357,7 @@ fn on_nodes(
     });
     let evicted = evicted.collect();
     if outcomes.fits.is_empty()
-        && let Ok(Some(Preemption { node, victims })) =
+        && let Ok(Some(Preemption { node, victims, .. })) =
             room.preempt(ask, room.view().present_nodes())
     {
         let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
@@ -369,6 +369,9 @@ fn on_nodes(
             nodes.retain(|barred| barred != node);
         }
         barred.retain(|_, nodes| !nodes.is_empty());
+        if let Some(Ok(attempt)) = ask.preempting().map(|ask| room.attempt(&ask, [node])) {
+            waits.extend(devices::binding(&attempt));
+        }
         outcomes.fits.push(node.to_owned());
     }
     if scene.fabric.is_some() && !outcomes.fits.is_empty() {

@@ -1,7 +1,7 @@
 //! What pods use of a cluster besides the devices that the view knows.
 
 use cluster_model::predict::budget;
-use cluster_model::room::{Nodes, Room};
+use cluster_model::room::{Images, Nodes, Room};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::{Budget, ClaimAllocation};
 use k8s_openapi::api::core::v1::Pod;
@@ -11,13 +11,15 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 #[derive(Debug)]
 pub(crate) struct InUse {
     pub(crate) nodes: Nodes,
+    /// The images on nodes.
+    pub(crate) images: Images,
     in_flight: Vec<ClaimAllocation>,
 }
 
 impl InUse {
-    pub(crate) fn new(nodes: Nodes, view: &ClusterView) -> Self {
+    pub(crate) fn new(nodes: Nodes, images: Images, view: &ClusterView) -> Self {
         let in_flight = Room::new(view, &nodes, &budget(view)).in_flight();
-        Self { nodes, in_flight }
+        Self { nodes, images, in_flight }
     }
 
     /// The room that is left, in which claims that are looked for may take this much work.

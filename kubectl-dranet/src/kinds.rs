@@ -27,6 +27,13 @@ pub(crate) const VOLUME_CLAIMS: Kind =
     kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims");
 pub(crate) const STORAGE_CLASSES: Kind =
     kind("storage.k8s.io/v1", "StorageClass", "storageclasses");
+pub(crate) const CSI_DRIVERS: Kind = kind("storage.k8s.io/v1", "CSIDriver", "csidrivers");
+pub(crate) const CSI_NODES: Kind = kind("storage.k8s.io/v1", "CSINode", "csinodes");
+pub(crate) const STORAGE_CAPACITIES: Kind =
+    kind("storage.k8s.io/v1", "CSIStorageCapacity", "csistoragecapacities");
+pub(crate) const ATTACHMENTS: Kind =
+    kind("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments");
+pub(crate) const SERVICES: Kind = kind("v1", "Service", "services");
 pub(crate) const RUNTIME_CLASSES: Kind = kind("node.k8s.io/v1", "RuntimeClass", "runtimeclasses");
 pub(crate) const CONFIG_MAPS: Kind = kind("v1", "ConfigMap", "configmaps");
 pub(crate) const SLICES: Kind = kind("resource.k8s.io/v1", "ResourceSlice", "resourceslices");

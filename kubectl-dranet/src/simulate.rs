@@ -237,7 +237,11 @@ fn program(Scheduled { placed, kept, remarks, has_learned }: Scheduled) -> Simul
         why: explain::program(&origin, answer),
     });
     let has_choice = placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
-    let unknown =
-        (has_choice && !has_learned).then_some(Unknown::LearnedShapes).into_iter().collect();
+    let is_sampled = placed.iter().any(|placed| placed.is_sampled);
+    let unknown = [
+        (has_choice && !has_learned, Unknown::LearnedShapes),
+        (is_sampled, Unknown::ExaminedNodes),
+    ];
+    let unknown = unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect();
     Simulate { placed, pending: pending.collect(), remarks, unknown }
 }

@@ -4,9 +4,10 @@ use crate::args::{AdmissionArgs, SourceArgs};
 use crate::in_use::InUse;
 use crate::installed_drivers;
 use crate::kinds::{
-    BUDGETS, COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, DEPLOYMENTS, EVENTS, HYPER_NODES,
-    INSTALLATION, Kind, LIMIT_RANGES, NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS,
-    Query, RUNTIME_CLASSES, STORAGE_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW, VOLUME_CLAIMS, VOLUMES,
+    ATTACHMENTS, BUDGETS, COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, CSI_DRIVERS,
+    CSI_NODES, DEPLOYMENTS, EVENTS, HYPER_NODES, INSTALLATION, Kind, LIMIT_RANGES, NAMESPACES,
+    POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, Query, RUNTIME_CLASSES, SERVICES,
+    STORAGE_CAPACITIES, STORAGE_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW, VOLUME_CLAIMS, VOLUMES,
     WORKLOADS,
 };
 use crate::live::Cluster;
@@ -16,7 +17,7 @@ use crate::subject::Subject;
 use crate::text::{counted, listed};
 use anyhow::Context as _;
 use cluster_model::names::{EVENT_COMPUTE_DOMAIN, object};
-use cluster_model::room::Nodes;
+use cluster_model::room::{Images, Nodes};
 use cluster_model::snapshot::{self, Found, Gathered, Gathering, Intake, Served};
 use cluster_model::view::{ClusterView, Index as _};
 use dra_allocator::{MinorVersion, Settings};
@@ -389,13 +390,18 @@ fn limits_of(namespaces: &BTreeSet<String>) -> Vec<Query> {
 }
 
 /// What pods name: classes that the API server fills in, volumes, and namespaces by their labels.
-pub(crate) fn named_by_pods() -> [Query; 6] {
+pub(crate) fn named_by_pods() -> [Query; 11] {
     let volumes = "where volumes of pods can be is not checked";
     [
         NAMESPACES.all("labels of namespaces are unknown"),
         VOLUMES.all(volumes),
         VOLUME_CLAIMS.all(volumes),
         STORAGE_CLASSES.all(volumes),
+        CSI_DRIVERS.all("how much storage is left is not checked"),
+        STORAGE_CAPACITIES.all("how much storage is left is not checked"),
+        CSI_NODES.all("how many volumes a node can attach is not checked"),
+        ATTACHMENTS.all("volumes that are attached for no pod are not counted"),
+        SERVICES.all("which pods Services spread is unknown"),
         PRIORITY_CLASSES.all("priorities of pods in files are unknown"),
         RUNTIME_CLASSES.all("overhead and node selectors of RuntimeClasses are unknown"),
     ]
@@ -485,7 +491,11 @@ impl ReadCluster {
     /// The nodes, and what pods use there.
     pub(crate) fn in_use(&mut self) -> anyhow::Result<InUse> {
         let nodes = self.nodes()?;
-        Ok(InUse::new(nodes, &self.view))
+        let mut images = Images::default();
+        for node in self.of_kind("Node") {
+            images.add(&Deserialize::deserialize(node)?);
+        }
+        Ok(InUse::new(nodes, images, &self.view))
     }
 
     /// The pods of groups.

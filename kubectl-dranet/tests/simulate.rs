@@ -115,6 +115,92 @@ fn nodes_are_ranked_as_the_extender_ranks_them() {
     assert_eq!(answer["placed"][2]["equalNodes"], json!([node(0)]));
 }
 
+/// A node of 8 CPUs without devices.
+fn cpu_node(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": { "name": name, "labels": { "pool": "cpu" } },
+        "status": {
+            "allocatable": { "cpu": "8", "memory": "16Gi", "pods": "9" }, "images": [],
+        },
+    })
+}
+
+/// A pod for such nodes.
+fn cpu_pod(name: &str, spec: &Value) -> Value {
+    let requests = json!({ "cpu": "4", "memory": "1Gi" });
+    let container = json!({ "name": "c", "image": "c", "resources": { "requests": requests } });
+    let mut whole = json!({ "nodeSelector": { "pool": "cpu" }, "containers": [container] });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        whole[field] = value.clone();
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "namespace": "default" },
+        "spec": whole,
+    })
+}
+
+/// kube-scheduler's own scores decide where scheduler-ext has none, and where its points are equal.
+#[test]
+fn the_best_nodes_are_those_of_kube_scheduler() {
+    let nodes = || ["cpu-a", "cpu-b"].map(cpu_node).to_vec();
+    let running = cpu_pod("running", &json!({ "nodeName": "cpu-a" }));
+    let best = |more: &[Value]| {
+        let answer = Asked::new(&[cpu_pod("asked", &json!({}))], more, |_| {}).json(&[]);
+        let placed = &answer["placed"][0];
+        assert_eq!(answer["unknown"], Value::Null);
+        (placed["node"].clone(), placed["equalNodes"].clone())
+    };
+    assert_eq!(best(&nodes()), (json!("cpu-a"), json!(["cpu-a", "cpu-b"])));
+    assert_eq!(best(&[nodes(), vec![running]].concat()), (json!("cpu-b"), json!(["cpu-b"])));
+    // Images that are not known may draw the pod to either.
+    let mut unknown = nodes();
+    unknown[0]["status"]["images"] = Value::Null;
+    assert_eq!(best(&unknown).1, json!(["cpu-a", "cpu-b"]));
+}
+
+/// A volume that exists goes to the first of two pods that could have it.
+#[test]
+fn pods_do_not_share_a_free_volume() {
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "v" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "late",
+        },
+        "status": { "phase": "Available" },
+    });
+    let class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": { "name": "late" },
+        "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    let claim = |name: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "late",
+                "resources": { "requests": { "storage": "1Gi" } },
+            },
+        })
+    };
+    let with_claim = |name: &str| {
+        let volume = json!({ "name": "data", "persistentVolumeClaim": { "claimName": name } });
+        cpu_pod(name, &json!({ "volumes": [volume] }))
+    };
+    let pods = [with_claim("one"), with_claim("two")];
+    let used = [volume, class, claim("one"), claim("two")];
+    // In the cluster, or in the file beside the pods.
+    let in_cluster = (pods.to_vec(), [&[cpu_node("cpu-a")], &used[..]].concat());
+    let in_file = ([&used[..], &pods].concat(), vec![cpu_node("cpu-a")]);
+    for (pods, more) in [in_cluster, in_file] {
+        let asked = Asked::new(&pods, &more, |_| {});
+        let text = asked.run(&[]);
+        assert_eq!(asked.json(&[])["placed"].as_array().unwrap().len(), 1, "{text}");
+        assert!(text.contains("its PersistentVolumeClaim two finds no free volume"), "{text}");
+    }
+}
+
 /// What keeps a pod off a node besides its devices.
 #[test]
 fn taints_and_requests_leave_nodes_out() {

@@ -39,3 +39,7 @@ pub use gets::{AtStart, Gets, Reach};
 pub(crate) use mix::shape;
 pub use mix::{Demand, Mix, ParseMixError};
 pub use rank::{NEUTRAL, Outcome, SCORE_MAX, rank};
+
+/// What a point is worth beside the scores of kube-scheduler's plugins: the weight of the extender in
+/// `deploy/scheduler-config.yaml`, times `MaxNodeScore / MaxExtenderPriority`.
+pub const WORTH_OF_POINT: i64 = 18 * 10;

@@ -3,6 +3,7 @@
 
 mod devices;
 mod kinds;
+mod volumes;
 
 use std::collections::BTreeMap;
 

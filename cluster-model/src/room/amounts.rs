@@ -84,10 +84,40 @@ impl Amounts {
     }
 }
 
+/// What a container counts with that requests nothing, in thousandths (`util/pod_resources.go`).
+const ASSUMED: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 1000)];
+
+/// The CPU and memory with which a pod counts for free nodes, in thousandths: never nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct NonZero {
+    pub(super) cpu: i64,
+    pub(super) memory: i64,
+}
+
+impl NonZero {
+    /// Reads a pod.
+    pub(super) fn of(pod: &Pod) -> Self {
+        let requests = requests_or(pod, &ASSUMED);
+        Self { cpu: requests.get("cpu"), memory: requests.get("memory") }
+    }
+
+    /// Adds another this many times; subtracts it if that is negative.
+    pub(super) fn add(&mut self, other: Self, times: i64) {
+        self.cpu = self.cpu.saturating_add(other.cpu.saturating_mul(times));
+        self.memory = self.memory.saturating_add(other.memory.saturating_mul(times));
+    }
+}
+
 /// A pod's requests: those of its containers together or, if larger, those of an init
 /// container with the sidecars before it (`PodRequests` in
 /// `k8s.io/component-helpers/resource/helpers.go`, with `UseStatusResources` as kube-scheduler has it).
 pub fn requests(pod: &Pod) -> Amounts {
+    requests_or(pod, &[])
+}
+
+/// The same where a container without a request of a resource counts with this amount, in thousandths
+/// (`NonMissingContainerRequests`).
+fn requests_or(pod: &Pod, assumed: &[(&str, i64)]) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::default() };
     let status = pod.status.as_ref();
     let is_infeasible = status.is_some_and(|status| {
@@ -106,7 +136,11 @@ pub fn requests(pod: &Pod) -> Amounts {
     for (kind, container) in in_order(spec) {
         let mut now = running.clone();
         let status = statuses.get(container.name.as_str()).copied();
-        now.add(&of_container(container, status, is_infeasible));
+        let mut own = of_container(container, status, is_infeasible);
+        for (name, amount) in assumed {
+            own.0.entry((*name).into()).or_insert(*amount);
+        }
+        now.add(&own);
         sum.raise_to(&now);
         if kind.stays() {
             running = now;

@@ -1,12 +1,12 @@
 //! What a pod asks of a node. Pods of one job mostly ask the same.
 
-use super::amounts::{Amounts, requests};
+use super::amounts::{Amounts, NonZero, requests};
 use super::claims::{self, ClaimSource};
 use super::node_facts::Tolerated;
 use super::ports::HostPort;
 use super::spread_constraint::Spread;
 use super::terms::{Labels, Term};
-use super::volumes::VolumeAsk;
+use super::volume_ask::VolumeAsk;
 use crate::names::job_label;
 use crate::placement::{Affinity, Placement};
 use crate::view::{ClusterView, ObjectKey};
@@ -27,6 +27,8 @@ pub struct Ask {
     fabric: Option<Box<str>>,
     /// CPU, memory and other resources.
     pub requests: Amounts,
+    /// CPU and memory with which it counts for free nodes.
+    pub(super) non_zero: NonZero,
     /// The node constraints of the pod's own selectors and affinity.
     pub placement: Placement,
     /// The taints that it tolerates.
@@ -59,7 +61,7 @@ impl Ask {
 
     fn with(pod: &Pod, claims: Vec<ClaimSource>) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
-        let (apart, near) = Term::of(spec);
+        let (apart, near) = Term::of(pod);
         let spread = Spread::of(pod);
         let has_terms = !apart.is_empty() || !near.is_empty() || !spread.is_empty();
         let labels = labels(pod, has_terms);
@@ -71,6 +73,7 @@ impl Ask {
             volumes: VolumeAsk::of(pod),
             fabric: None,
             requests: requests(pod),
+            non_zero: NonZero::of(pod),
             placement: Placement::new(pod),
             tolerations: tolerations.filter_map(Tolerated::new).collect(),
             spread,
@@ -104,6 +107,11 @@ impl Ask {
     #[must_use]
     pub fn tolerating_all(self) -> Self {
         Self { tolerations: vec![Tolerated::everything()], ..self }
+    }
+
+    /// What it uses of a node.
+    pub(super) fn usage(&self) -> (&Amounts, NonZero) {
+        (&self.requests, self.non_zero)
     }
 
     /// The priority with which it takes room from other pods; `None` if it takes none.

@@ -7,6 +7,7 @@ use super::extended::Extended;
 use super::node_facts::NodeFacts;
 use super::nodes::{NodeInfo, Usage};
 use super::spread::Spreading;
+use super::volumes::ResolvedVolumes;
 use super::why_not::WhyNot;
 use crate::names::label;
 use crate::predict::{Fit, Prediction, STEPS_MAX, prediction};
@@ -27,6 +28,8 @@ pub(super) struct ResolvedAsk<'k> {
     pub(super) spreading: Vec<Spreading<'k>>,
     /// Where other pods do not let it be.
     kept_clear: KeptClear,
+    /// Its volumes, or why it has them nowhere.
+    pub(super) volumes: Result<ResolvedVolumes<'k>, WhyNot>,
 }
 
 /// What happens to a pod on each node.
@@ -88,7 +91,8 @@ impl<'r> Room<'r> {
         let (mut barred, mut candidates) = (Vec::new(), Vec::new());
         for node in nodes {
             let why = self.times(node, resolved).err();
-            match why.or_else(|| self.why_not_spread(node, &resolved.spreading)) {
+            let why = why.or_else(|| self.why_not_spread(node, &resolved.spreading));
+            match why.or_else(|| self.why_not_beside(node, resolved)) {
                 None => candidates.push(node),
                 Some(why) => barred.push((node, why)),
             }
@@ -111,7 +115,10 @@ impl<'r> Room<'r> {
         Attempt { budget: self.budget, failing, barred, open, surveys }
     }
 
-    pub(super) fn resolve<'k>(&self, ask: &'k Ask) -> Result<ResolvedAsk<'k>, String> {
+    pub(super) fn resolve<'k>(&self, ask: &'k Ask) -> Result<ResolvedAsk<'k>, String>
+    where
+        'r: 'k,
+    {
         let (claims, allocated) = ask.parsed(self.view)?;
         let elsewhere = allocated.into_iter().map(|key| {
             let pools = self.view.held_by(&key).map(|device| device.pool.to_string()).collect();
@@ -125,19 +132,14 @@ impl<'r> Room<'r> {
             domains: self.domains(ask),
             spreading: self.spreading(ask),
             kept_clear: self.kept_clear(ask),
+            volumes: self.volumes(ask),
         })
     }
 
-    /// How many times the pod fits on a node but for its devices; at least once.
+    /// How many times the pod fits on a node, but for its devices and other pods; at least once.
     pub(super) fn times(&self, node: &str, resolved: &ResolvedAsk<'_>) -> Result<usize, WhyNot> {
         let ask = resolved.ask;
-        let volumes = self.why_no_volumes(node, &ask.namespace, &ask.volumes);
-        // Some problems exclude all nodes before anything else of a node counts.
-        if let Some(why) = &volumes
-            && why.is_of_claimed_volume()
-        {
-            return Err(why.clone());
-        }
+        let volumes = resolved.volumes.as_ref().map_err(Clone::clone)?;
         // In the order of kube-scheduler's filters, since the first reason counts.
         let info = self.nodes.get(node);
         let facts = info.and_then(NodeInfo::facts);
@@ -152,25 +154,26 @@ impl<'r> Room<'r> {
         {
             return Err(WhyNot::OtherFabric { chosen: chosen.into() });
         }
-        let elsewhere =
-            resolved.elsewhere.iter().find(|(_, pools)| !self.has_devices_of(node, pools));
-        if let Some((claim, pools)) = elsewhere {
-            let pools = pools.iter().cloned().collect();
-            return Err(WhyNot::ClaimElsewhere { claim: claim.clone(), pools });
-        }
         let times = self.times_by_ports(node, ask)?;
         let times = match info.zip(facts) {
             Some((info, facts)) => self.times_in_amounts(node, (info, facts), resolved)?.min(times),
             None => times,
         };
-        if let Some(why) = volumes {
-            return Err(why);
-        }
+        self.why_no_volumes(node, (ask, volumes)).map_or(Ok(times), Err)
+    }
+
+    /// Why other pods, or devices that the pod has already, exclude a node; after spread constraints.
+    pub(super) fn why_not_beside(&self, node: &str, resolved: &ResolvedAsk<'_>) -> Option<WhyNot> {
         let mut domains = resolved.domains.iter();
         let closed = domains
             .find_map(|domain| domain.why_not(self.label(node, domain.key())))
             .or_else(|| resolved.kept_clear.why_not(|key| self.label(node, key)));
-        closed.map_or(Ok(times), Err)
+        let mut elsewhere = resolved.elsewhere.iter();
+        closed.or_else(|| {
+            let (claim, pools) = elsewhere.find(|(_, pools)| !self.has_devices_of(node, pools))?;
+            let pools = pools.iter().cloned().collect();
+            Some(WhyNot::ClaimElsewhere { claim: claim.clone(), pools })
+        })
     }
 
     /// Why one of these constraints excludes a node now.
@@ -204,7 +207,7 @@ impl<'r> Room<'r> {
         if facts.pods == 0 {
             return Err(WhyNot::TakesNoPods);
         }
-        let used = self.used_on(node, info, resolved.ask.gives_way_below);
+        let used = self.used_on(node, info, resolved.ask);
         let pods = usize::try_from(facts.pods - used.pods).unwrap_or(0);
         if pods == 0 {
             return Err(WhyNot::Full);
@@ -223,16 +226,15 @@ impl<'r> Room<'r> {
     }
 
     /// What is used on a node by pods that do not give way.
-    fn used_on(&self, node: &str, info: &NodeInfo, below: Option<i32>) -> Usage {
-        let mut used = match (self.is_idle, below) {
+    pub(super) fn used_on(&self, node: &str, info: &NodeInfo, ask: &Ask) -> Usage {
+        let mut used = match (self.is_idle, ask.gives_way_below) {
             (true, _) => Usage::default(),
             (false, None) if self.left.is_empty() => info.usage().clone(),
-            (false, below) => info.usage_of(|key, pod| {
-                !self.has_left(key) && !below.is_some_and(|below| pod.is_below(below))
-            }),
+            (false, _) => info.usage_of(|key, pod| !self.is_away(key, pod, ask)),
         };
         if let Some(added) = self.used.get(node) {
             used.amounts.add(&added.amounts);
+            used.non_zero.add(added.non_zero, 1);
             used.pods += added.pods;
         }
         used
@@ -244,7 +246,7 @@ impl<'r> Room<'r> {
             return Ok(usize::MAX);
         }
         let bound = self.nodes.get(node).into_iter().flat_map(NodeInfo::pods);
-        let bound = bound.filter(|(key, _)| !self.is_idle && !self.has_left(key));
+        let bound = bound.filter(|(key, pod)| !self.is_idle && !self.is_away(key, pod, ask));
         let added = self.added.iter().filter(|added| *added.node == *node);
         let taken: Vec<_> = bound
             .flat_map(|(_, pod)| &*pod.ports)

@@ -93,6 +93,9 @@ fn found<'v>(
             continue;
         }
         match made.as_ref().and_then(|made| view.claim(made)).zip(made.clone()) {
+            Some((KnownClaim { closed: Some(why), .. }, key)) => {
+                return Err(format!("claim `{key}` {why}"));
+            }
             Some((claim, key)) if claim.is_allocated => allocated.push(key),
             Some((claim, key)) => open.push(OpenSpec::of_claim(key, claim)?),
             // The watch may lag behind the scheduler's.

@@ -60,17 +60,20 @@ impl Domain<'_> {
 impl Room<'_> {
     /// The domains of the pod's own terms.
     pub(super) fn domains<'k>(&self, ask: &'k Ask) -> Vec<Domain<'k>> {
-        let apart = ask.apart.iter().map(|term| self.domain(term, false, ask));
-        let near = ask.near.iter().map(|term| self.domain(term, true, ask));
+        let apart = ask.apart.iter().map(|term| self.domain(term, std::slice::from_ref(term), ask));
+        // Only pods that all terms of affinity select count (`podMatchesAllAffinityTerms`).
+        let near = ask.near.iter().map(|term| self.domain(term, &ask.near, ask));
+        let near = near.map(|domain| Domain { near: true, ..domain });
         // In the order of `Filter` in `plugins/interpodaffinity`, since the first reason counts.
         near.chain(apart).collect()
     }
 
-    fn domain<'k>(&self, term: &'k Term, near: bool, ask: &Ask) -> Domain<'k> {
+    /// The domains of a term, of pods that all these terms select.
+    fn domain<'k>(&self, term: &'k Term, terms: &[Term], ask: &Ask) -> Domain<'k> {
         let is_meant = |namespace: &str, labels: &_| {
-            term.matches(&ask.namespace, (namespace, labels), self.view)
+            terms.iter().all(|it| it.matches(&ask.namespace, (namespace, labels), self.view))
         };
-        let bound = self.nodes.pods().filter(|(_, key, _)| !self.has_left(key));
+        let bound = self.nodes.pods().filter(|(_, key, pod)| !self.is_away(key, pod, ask));
         let bound = bound.filter(|(_, key, pod)| is_meant(&key.namespace, &pod.labels));
         let added = self.added.iter();
         let added = added.filter(|added| is_meant(&added.ask.namespace, &added.ask.labels));
@@ -81,12 +84,15 @@ impl Room<'_> {
             .into_iter()
             .filter_map(|node| inventory.node(node)?.labels.get(&*term.topology_key).cloned());
         let itself = is_meant(&ask.namespace, &ask.labels);
-        Domain { key: &term.topology_key, near, itself, there: there.collect() }
+        Domain { key: &term.topology_key, near: false, itself, there: there.collect() }
     }
 
     /// The domains from which the anti-affinity of other pods keeps a pod.
     pub(super) fn kept_clear(&self, ask: &Ask) -> KeptClear {
-        let bound = self.nodes.apart().filter(|(_, key, _)| !self.is_idle && !self.has_left(key));
+        let bound = self.nodes.apart().filter(|(node, key, _)| {
+            let pod = self.nodes.get(node).and_then(|info| info.pod(key));
+            !self.is_idle && pod.is_some_and(|pod| !self.is_away(key, pod, ask))
+        });
         let bound = bound.map(|(node, key, terms)| (node, &*key.namespace, terms));
         let added = self.added.iter();
         let added = added.map(|added| {

@@ -1,5 +1,6 @@
 //! Pods that leave: what they use is free then, and so are the devices of their claims.
 
+use super::nodes::BoundPod;
 use super::{Ask, Nodes, PodKey, Room};
 use crate::view::ObjectKey;
 use dra_allocator::ClaimName;
@@ -77,7 +78,12 @@ impl Room<'_> {
         })
     }
 
-    pub(super) fn has_left(&self, pod: &PodKey) -> bool {
+    /// Whether a pod counts no more for another: it has left, or gives way.
+    pub(super) fn is_away(&self, key: &PodKey, pod: &BoundPod, for_pod: &Ask) -> bool {
+        self.has_left(key) || for_pod.gives_way_below.is_some_and(|below| pod.is_below(below))
+    }
+
+    fn has_left(&self, pod: &PodKey) -> bool {
         !self.left.is_empty() && self.left.contains(pod)
     }
 }

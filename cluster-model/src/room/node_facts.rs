@@ -65,10 +65,11 @@ impl NodeFacts {
             allocatable: Some(Amounts::new(list)),
             pods,
             not_ready,
-            taints: ready
+            // In the order of the filters: `NodeUnschedulable` comes first.
+            taints: cordon
                 .into_iter()
+                .chain(ready)
                 .chain(taints.iter().filter(|taint| keeps_away(taint)).map(node_taint))
-                .chain(cordon)
                 .collect(),
             soft_taints: soft.map(node_taint).collect(),
         }

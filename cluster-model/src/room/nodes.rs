@@ -3,13 +3,15 @@
 //! A large cluster has a hundred thousand pods, so only the fields that are read are kept, and equal
 //! values are stored once. Copies share the nodes, so a change in the meantime copies one node.
 
-use super::amounts::{Amounts, requests};
+use super::amounts::{Amounts, NonZero, requests};
 use super::ask::Ask;
 use super::claims::made_claims;
 use super::interner::Interner;
 use super::node_facts::NodeFacts;
 use super::ports::HostPort;
 use super::terms::{Labels, Term};
+use super::volume_ask::VolumeAsk;
+use super::weighted_term::{WeightedTerm, drawing};
 use crate::names::label;
 use crate::view::ObjectKey;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -20,19 +22,22 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Nodes {
     all: HashMap<Arc<str>, Arc<NodeInfo>>,
-    /// The few pods with a node that have anti-affinity, with their terms.
-    apart: BTreeMap<Arc<PodKey>, KeepsClear>,
+    /// The few pods with a node that have affinity or anti-affinity.
+    affine: BTreeMap<Arc<PodKey>, AffinityOfPod>,
     /// Pods without a node that have claims: while the scheduler binds one of them, it has devices and
     /// holds its room.
     waiting: BTreeMap<Arc<PodKey>, Arc<WaitingPod>>,
     index: PodIndex,
 }
 
-/// The anti-affinity of a pod with a node.
+/// What the affinity of a pod with a node says of other pods.
 #[derive(Clone, Debug)]
-struct KeepsClear {
+struct AffinityOfPod {
     node: Arc<str>,
-    terms: Arc<[Term]>,
+    /// Its required anti-affinity.
+    apart: Arc<[Term]>,
+    /// What draws others near or keeps them apart.
+    drawing: Arc<[WeightedTerm]>,
 }
 
 /// A pod without a node, with claims.
@@ -82,11 +87,16 @@ impl From<&PodKey> for ObjectKey {
 #[derive(Clone, Debug)]
 pub(super) struct BoundPod {
     requests: Arc<Amounts>,
+    non_zero: NonZero,
     pub(super) priority: i32,
+    /// Whether it is being deleted.
+    pub(super) is_ending: bool,
     /// Its labels; pods of one owner share them.
     pub(super) labels: Arc<Labels>,
     /// The ports of the node that it has.
     pub(super) ports: Box<[HostPort]>,
+    /// Its volumes.
+    pub(super) volumes: Box<[VolumeAsk]>,
     /// Names of the claims that were created for it, and what it asks for, if it has claims.
     pub(super) devices: Option<Box<(Vec<String>, Arc<Ask>)>>,
 }
@@ -96,14 +106,17 @@ pub(super) struct BoundPod {
 pub(super) struct Usage {
     /// CPU, memory and other resources.
     pub(super) amounts: Amounts,
+    /// What counts for free nodes.
+    pub(super) non_zero: NonZero,
     /// Number of pods.
     pub(super) pods: i64,
 }
 
 impl Usage {
     /// Adds what a pod requests this many times; subtracts it if that is negative.
-    pub(super) fn add(&mut self, requests: &Amounts, times: i64) {
+    pub(super) fn add(&mut self, (requests, non_zero): (&Amounts, NonZero), times: i64) {
         self.amounts.add_times(requests, times);
+        self.non_zero.add(non_zero, times);
         self.pods += times;
     }
 }
@@ -151,14 +164,15 @@ impl Nodes {
             self.waiting.insert(Arc::clone(&key), Arc::new(waiting));
         }
         let Some((node, bound)) = self.index.bound(pod) else { return };
-        let (apart, _) = pod.spec.as_ref().map(Term::of).unwrap_or_default();
-        if !apart.is_empty() {
-            let clear = KeepsClear { node: Arc::clone(&node), terms: apart.into() };
-            self.apart.insert(Arc::clone(&key), clear);
+        let (apart, drawing) = (Term::of(pod).0, drawing(pod));
+        if !apart.is_empty() || !drawing.is_empty() {
+            let node = Arc::clone(&node);
+            let own = AffinityOfPod { node, apart: apart.into(), drawing: drawing.into() };
+            self.affine.insert(Arc::clone(&key), own);
         }
         self.index.node_of.insert(Arc::clone(&key), Arc::clone(&node));
         let info = Arc::make_mut(self.all.entry(node).or_default());
-        info.usage.add(&bound.requests, 1);
+        info.usage.add((&bound.requests, bound.non_zero), 1);
         info.pods.insert(key, bound);
     }
 
@@ -166,12 +180,12 @@ impl Nodes {
     pub fn delete_pod(&mut self, key: &ObjectKey) {
         let key = self.index.key(key);
         self.waiting.remove(&key);
-        self.apart.remove(&key);
+        self.affine.remove(&key);
         let Some(node) = self.index.node_of.remove(&key) else { return };
         let Some(info) = self.all.get_mut(&node) else { return };
         let info = Arc::make_mut(info);
         if let Some(bound) = info.pods.remove(&key) {
-            info.usage.add(&bound.requests, -1);
+            info.usage.add((&bound.requests, bound.non_zero), -1);
         }
         self.forget_empty(&node);
     }
@@ -185,8 +199,8 @@ impl Nodes {
     /// Returns a cheap copy for reading, without the state that only changes need.
     #[must_use]
     pub fn to_read(&self) -> Self {
-        let Self { all, apart, waiting, index: _ } = self.clone();
-        Self { all, apart, waiting, index: PodIndex::default() }
+        let Self { all, affine, waiting, index: _ } = self.clone();
+        Self { all, affine, waiting, index: PodIndex::default() }
     }
 
     /// What a node says of itself; `None` if it is unknown.
@@ -207,7 +221,17 @@ impl Nodes {
 
     /// The pods with anti-affinity, with the node's name and their terms.
     pub(super) fn apart(&self) -> impl Iterator<Item = (&str, &PodKey, &[Term])> {
-        self.apart.iter().map(|(key, it)| (&*it.node, &**key, &*it.terms))
+        self.affine.iter().map(|(key, it)| (&*it.node, &**key, &*it.apart))
+    }
+
+    /// The pods that draw others near or keep them apart, with the node's name.
+    pub(super) fn drawing(&self) -> impl Iterator<Item = (&str, &PodKey, &[WeightedTerm])> {
+        self.affine.iter().map(|(key, it)| (&*it.node, &**key, &*it.drawing))
+    }
+
+    /// A pod on a node.
+    pub(super) fn pod(&self, node: &str, key: &PodKey) -> Option<&BoundPod> {
+        self.get(node)?.pod(key)
     }
 
     /// The pods without a node that have claims.
@@ -217,7 +241,7 @@ impl Nodes {
 
     /// Whether any pod with a node has anti-affinity.
     pub fn has_anti_affinity(&self) -> bool {
-        !self.apart.is_empty()
+        self.affine.values().any(|it| !it.apart.is_empty())
     }
 
     /// The lowest priority of a pod with a node.
@@ -249,7 +273,7 @@ impl NodeInfo {
     pub(super) fn usage_of(&self, holds: impl Fn(&PodKey, &BoundPod) -> bool) -> Usage {
         let mut usage = Usage::default();
         for (_, bound) in self.pods().filter(|(key, bound)| holds(key, bound)) {
-            usage.add(&bound.requests, 1);
+            usage.add((&bound.requests, bound.non_zero), 1);
         }
         usage
     }
@@ -305,9 +329,14 @@ impl PodIndex {
         let labels: Labels = labels.map(|(key, value)| (share(key), share(value))).collect();
         let labels = self.labels.share(labels);
         let requests = self.amounts.share(requests(pod));
+        let non_zero = NonZero::of(pod);
         let priority = spec.priority.unwrap_or_default();
         let ports = HostPort::of(spec).into();
-        Some((node, BoundPod { requests, priority, labels, ports, devices }))
+        let volumes = VolumeAsk::of(pod).into();
+        let is_ending = pod.metadata.deletion_timestamp.is_some();
+        let bound =
+            BoundPod { requests, non_zero, priority, is_ending, labels, ports, volumes, devices };
+        Some((node, bound))
     }
 }
 

@@ -55,7 +55,8 @@ impl Room<'_> {
                 let most = self.times(node, &resolved).ok()?;
                 // What a pod changes itself is counted below.
                 let fixed = resolved.spreading.iter().filter(|spread| !spread.counts_itself());
-                if self.why_not_spread(node, fixed).is_some() {
+                let why = self.why_not_spread(node, fixed);
+                if why.or_else(|| self.why_not_beside(node, &resolved)).is_some() {
                     return None;
                 }
                 Some(Places { node, count: most, most, devices: Vec::new() })
@@ -104,7 +105,7 @@ impl Room<'_> {
 
     /// Adds a pod to a node, with these devices.
     pub fn put(&mut self, node: &Arc<str>, ask: &Arc<Ask>, devices: Vec<ClaimAllocation>) {
-        self.used.entry(Arc::clone(node)).or_default().add(&ask.requests, 1);
+        self.used.entry(Arc::clone(node)).or_default().add(ask.usage(), 1);
         hold(&mut self.state, &devices);
         self.added.push(Placed { node: Arc::clone(node), ask: Arc::clone(ask), devices });
     }

@@ -13,11 +13,12 @@ pub struct Preemption<'n> {
     pub node: &'n str,
     /// The pods, at least one, those of higher priority first.
     pub victims: Vec<ObjectKey>,
+    /// This node and those on which as much harm is done: when pods started decides between them.
+    pub equal: Vec<&'n str>,
 }
 
-/// What is compared of the victims on nodes: the highest priority, the weights together, the number,
-/// the node.
-type Harm<'n> = (i32, i64, usize, &'n str);
+/// What is compared of the victims on nodes: the highest priority, the weights together, the number.
+type Harm = (i32, i64, usize);
 
 /// What a victim of this priority weighs: never nothing, so that fewer victims weigh less.
 pub fn weight(priority: i32) -> i64 {
@@ -38,15 +39,27 @@ impl Room<'_> {
         nodes: impl IntoIterator<Item = &'n str>,
     ) -> Result<Option<Preemption<'n>>, String> {
         let Some(preempting) = ask.preempting() else { return Ok(None) };
-        let mut best: Option<(Harm<'n>, Preemption<'n>)> = None;
-        for node in self.attempt(&preempting, nodes)?.fits() {
+        let attempt = self.attempt(ask, nodes)?;
+        let closed = attempt.barred().iter().filter(|(_, why)| why.may_give_way());
+        let mut closed: Vec<&'n str> = closed.map(|(node, _)| *node).collect();
+        closed.sort_unstable();
+        // Fewer pods elsewhere may be what a spread constraint or an affinity does not allow.
+        if ask.spread.is_empty() && ask.near.is_empty() {
+            closed = self.attempt(&preempting, closed)?.fits();
+        }
+        let mut best: Option<(Harm, Preemption<'n>)> = None;
+        for node in closed {
             let Some(victims) = self.victims(node, ask)? else { continue };
             let priorities = victims.iter().map(|(priority, _)| *priority);
             let Some(highest) = priorities.clone().max() else { continue };
-            let harm = (highest, priorities.map(weight).sum(), victims.len(), node);
-            if best.as_ref().is_none_or(|(least, _)| harm < *least) {
-                let victims = victims.into_iter().map(|(_, key)| key).collect();
-                best = Some((harm, Preemption { node, victims }));
+            let harm = (highest, priorities.map(weight).sum(), victims.len());
+            match &mut best {
+                Some((least, best)) if harm == *least => best.equal.push(node),
+                Some((least, _)) if harm > *least => {}
+                _ => {
+                    let victims = victims.into_iter().map(|(_, key)| key).collect();
+                    best = Some((harm, Preemption { node, victims, equal: vec![node] }));
+                }
             }
         }
         Ok(best.map(|(_, preemption)| preemption))

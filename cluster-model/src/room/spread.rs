@@ -17,7 +17,7 @@ pub(super) struct Spreading<'k> {
 impl Spreading<'_> {
     /// The node label whose values are the domains.
     pub(super) fn key(&self) -> &str {
-        &self.spread.term.topology_key
+        self.spread.key()
     }
 
     /// Whether a pod changes what is left for the next one like it.
@@ -80,8 +80,10 @@ impl Room<'_> {
             spread.term.matches(&ask.namespace, (namespace, labels), self.view)
         };
         let mut on_nodes: BTreeMap<&str, i64> = BTreeMap::new();
-        let bound = self.nodes.pods().filter(|(_, key, _)| !self.is_idle && !self.has_left(key));
-        let bound = bound.filter(|(_, key, pod)| counts(&key.namespace, &pod.labels));
+        let bound = self.nodes.pods().filter(|(_, _, pod)| !self.is_idle && !pod.is_ending);
+        let bound = bound.filter(|(_, key, pod)| {
+            !self.is_away(key, pod, ask) && counts(&key.namespace, &pod.labels)
+        });
         let added = self.added.iter();
         let added = added.filter(|added| counts(&added.ask.namespace, &added.ask.labels));
         for node in bound.map(|(node, _, _)| node).chain(added.map(|added| &*added.node)) {
@@ -99,13 +101,19 @@ impl Room<'_> {
     }
 
     /// The domain of a node whose pods count for a constraint: it has the labels of all constraints, and
-    /// the policies include it (`matchNodeInclusionPolicies`).
+    /// the policies include it.
     fn domain_that_counts(&self, node: &str, spread: &Spread, ask: &Ask) -> Option<&str> {
-        let facts = self.nodes.facts(node)?;
-        let has_all = ask.spread.iter().all(|it| self.label(node, &it.term.topology_key).is_some());
+        self.nodes.facts(node)?;
+        let has_all = ask.spread.iter().all(|it| self.label(node, it.key()).is_some());
+        let value = self.label(node, spread.key());
+        value.filter(|_| has_all && self.is_included(node, spread, ask))
+    }
+
+    /// Whether the policies of a constraint include a node (`matchNodeInclusionPolicies`).
+    pub(super) fn is_included(&self, node: &str, spread: &Spread, ask: &Ask) -> bool {
         let is_allowed = !spread.honors_affinity || ask.placement.allows(self.view, node);
-        let is_open = !spread.honors_taints || facts.untolerated(&ask.tolerations).is_none();
-        let value = self.label(node, &spread.term.topology_key);
-        value.filter(|_| has_all && is_allowed && is_open)
+        let is_open = !spread.honors_taints
+            || self.nodes.facts(node).is_none_or(|it| it.untolerated(&ask.tolerations).is_none());
+        is_allowed && is_open
     }
 }

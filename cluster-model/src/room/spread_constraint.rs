@@ -2,11 +2,12 @@
 
 use super::terms::Term;
 use k8s_openapi::api::core::v1::{Pod, TopologySpreadConstraint};
+use std::collections::BTreeMap;
 
 /// The policy with which nodes count although the pod cannot run there.
 const IGNORE: &str = "Ignore";
 
-/// A constraint with `DoNotSchedule`.
+/// A constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Spread {
     /// The node label whose values are the domains, and the pods that count.
@@ -22,12 +23,41 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// The constraints of a pod that must hold; the others only make a node less preferred.
+    /// The constraints of a pod that must hold.
     pub(super) fn of(pod: &Pod) -> Vec<Self> {
+        Self::that(pod, "DoNotSchedule")
+    }
+
+    /// The constraints of a pod that only make a node less preferred.
+    pub(super) fn preferred(pod: &Pod) -> Vec<Self> {
+        Self::that(pod, "ScheduleAnyway")
+    }
+
+    fn that(pod: &Pod, when_unsatisfiable: &str) -> Vec<Self> {
         let all =
             pod.spec.iter().flat_map(|spec| spec.topology_spread_constraints.iter().flatten());
-        let must = all.filter(|it| it.when_unsatisfiable == "DoNotSchedule");
-        must.map(|wire| Self::new(wire, pod)).collect()
+        let those = all.filter(|it| it.when_unsatisfiable == when_unsatisfiable);
+        those.map(|wire| Self::new(wire, pod)).collect()
+    }
+
+    /// A constraint on pods with these labels.
+    pub(super) fn of_labels(
+        topology_key: &str,
+        max_skew: i64,
+        labels: &BTreeMap<String, String>,
+    ) -> Self {
+        Self {
+            term: Term::of_labels(topology_key, labels),
+            max_skew,
+            min_domains: 1,
+            honors_affinity: true,
+            honors_taints: false,
+        }
+    }
+
+    /// The node label whose values are the domains.
+    pub(super) fn key(&self) -> &str {
+        &self.term.topology_key
     }
 
     fn new(wire: &TopologySpreadConstraint, pod: &Pod) -> Self {

@@ -2,7 +2,7 @@
 //! namespaces are unknown, a term that selects namespaces by them counts pods of every namespace.
 
 use crate::view::ClusterView;
-use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +12,11 @@ use std::sync::Arc;
 pub struct Labels(Box<[(Arc<str>, Arc<str>)]>);
 
 impl Labels {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| **known == *key).map(|(_, value)| &**value)
@@ -46,24 +51,39 @@ pub(super) struct Requirement {
 
 impl Term {
     /// The required terms of a pod: anti-affinity, then affinity.
-    pub fn of(spec: &PodSpec) -> (Vec<Self>, Vec<Self>) {
-        let Some(affinity) = &spec.affinity else { return Default::default() };
+    pub fn of(pod: &Pod) -> (Vec<Self>, Vec<Self>) {
+        let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+        let Some(affinity) = affinity else { return Default::default() };
         let apart = affinity.pod_anti_affinity.as_ref();
         let near = affinity.pod_affinity.as_ref();
         let apart =
             apart.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
         let near =
             near.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
-        (read(apart), read(near))
+        (read(apart, pod), read(near, pod))
     }
 
-    /// Parses a term. Without a selector it matches no pod.
-    fn new(wire: &PodAffinityTerm) -> Self {
+    /// Parses a term of a pod. Without a selector it matches no pod.
+    pub(super) fn new(wire: &PodAffinityTerm, pod: &Pod) -> Self {
+        let own = pod.metadata.labels.as_ref();
+        let equal = with_values(wire.match_label_keys.as_ref(), "In", own);
+        let others = with_values(wire.mismatch_label_keys.as_ref(), "NotIn", own);
+        let selected = wire.label_selector.as_ref().map(requirements);
         Self {
             topology_key: wire.topology_key.clone(),
             namespaces: wire.namespaces.clone().unwrap_or_default(),
             namespaces_by_label: wire.namespace_selector.as_ref().map(requirements),
-            requirements: wire.label_selector.as_ref().map(requirements),
+            requirements: selected.map(|it| it.into_iter().chain(equal).chain(others).collect()),
+        }
+    }
+
+    /// The pods of its own namespace that have these labels.
+    pub(super) fn of_labels(topology_key: &str, labels: &BTreeMap<String, String>) -> Self {
+        Self {
+            topology_key: topology_key.to_owned(),
+            namespaces: Vec::new(),
+            namespaces_by_label: None,
+            requirements: Some(with_labels(Some(labels))),
         }
     }
 
@@ -84,10 +104,7 @@ impl Term {
         own: Option<&BTreeMap<String, String>>,
     ) -> Self {
         let selected = wire.label_selector.as_ref().map(requirements);
-        let equal = wire.match_label_keys.iter().flatten().filter_map(|key| {
-            let value = own?.get(key)?.clone();
-            Some(Requirement { key: key.clone(), operator: "In".to_owned(), values: vec![value] })
-        });
+        let equal = with_values(wire.match_label_keys.as_ref(), "In", own);
         Self {
             topology_key: wire.topology_key.clone(),
             namespaces: Vec::new(),
@@ -120,23 +137,41 @@ impl Term {
     }
 }
 
-fn read(terms: Option<&Vec<PodAffinityTerm>>) -> Vec<Term> {
-    terms.into_iter().flatten().map(Term::new).collect()
+fn read(terms: Option<&Vec<PodAffinityTerm>>, pod: &Pod) -> Vec<Term> {
+    terms.into_iter().flatten().map(|term| Term::new(term, pod)).collect()
 }
 
-/// What a selector asks of labels.
-pub(super) fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
-    let equal = selector.match_labels.iter().flatten().map(|(key, value)| Requirement {
+/// Requirements on labels of which the pod itself has a value; the API server adds them to selectors
+/// (`applyMatchLabelKeysAndMismatchLabelKeys` in `pkg/registry/core/pod/strategy.go`).
+fn with_values(
+    keys: Option<&Vec<String>>,
+    operator: &str,
+    own: Option<&BTreeMap<String, String>>,
+) -> Vec<Requirement> {
+    let requirements = keys.into_iter().flatten().filter_map(|key| {
+        let value = own?.get(key)?.clone();
+        Some(Requirement { key: key.clone(), operator: operator.to_owned(), values: vec![value] })
+    });
+    requirements.collect()
+}
+
+fn with_labels(labels: Option<&BTreeMap<String, String>>) -> Vec<Requirement> {
+    let equal = labels.into_iter().flatten().map(|(key, value)| Requirement {
         key: key.clone(),
         operator: "In".to_owned(),
         values: vec![value.clone()],
     });
+    equal.collect()
+}
+
+/// What a selector asks of labels.
+pub(super) fn requirements(selector: &LabelSelector) -> Vec<Requirement> {
     let others = selector.match_expressions.iter().flatten().map(|wire| Requirement {
         key: wire.key.clone(),
         operator: wire.operator.clone(),
         values: wire.values.clone().unwrap_or_default(),
     });
-    equal.chain(others).collect()
+    with_labels(selector.match_labels.as_ref()).into_iter().chain(others).collect()
 }
 
 impl Requirement {

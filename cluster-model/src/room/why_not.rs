@@ -110,6 +110,20 @@ pub enum VolumeProblem {
     NoneFree,
     /// The class makes no volumes for the node.
     NotMadeHere,
+    /// The volume of the claim is gone.
+    Lost,
+    /// The claim is being deleted.
+    BeingDeleted,
+    /// The claim has the name of one that is created for the pod, and was not.
+    OfOthers,
+    /// Another pod has the volume, which only one may have.
+    InUse,
+    /// The node has as many volumes of the driver as it can attach.
+    TooMany,
+    /// The node lacks the driver of the volume.
+    NoDriver,
+    /// Too little storage is left for the volume.
+    NoStorage,
 }
 
 impl WhyNot {
@@ -118,15 +132,20 @@ impl WhyNot {
         matches!(self, Self::Expensive | Self::TooManySteps { .. })
     }
 
-    /// Whether a claim of a volume excludes every node (`PreFilter` in `plugins/volumebinding`).
-    pub(super) fn is_of_claimed_volume(&self) -> bool {
-        let none = [VolumeProblem::NoClaim, VolumeProblem::Unbound];
-        matches!(self, Self::Volume { problem, .. } if none.contains(problem))
-    }
-
     /// Whether the pod may fit if pods of lower priority end.
     pub fn may_give_way(&self) -> bool {
-        matches!(self, Self::TooLittle { also_when_empty: false, .. } | Self::Full)
+        match self {
+            Self::TooLittle { also_when_empty, .. } => !also_when_empty,
+            Self::Full
+            | Self::PortInUse { .. }
+            | Self::Apart { .. }
+            | Self::KeptClear { .. }
+            | Self::Spread { .. } => true,
+            Self::Volume { problem, .. } => {
+                matches!(problem, VolumeProblem::InUse | VolumeProblem::TooMany)
+            }
+            _ => false,
+        }
     }
 
     /// Whether the devices of the node decide, and not something else of the node.
@@ -209,6 +228,17 @@ impl fmt::Display for VolumeProblem {
             Self::Elsewhere => "has a volume in another zone or on another node",
             Self::NoneFree => "finds no free volume that the node can have",
             Self::NotMadeHere => "has a StorageClass that makes no volumes here",
+            Self::Lost => "has lost its volume",
+            Self::BeingDeleted => "is being deleted",
+            Self::OfOthers => "has the name of the pod's own claim, and belongs to another object",
+            Self::InUse => {
+                "is in use by another pod, and only one pod may use it (ReadWriteOncePod)"
+            }
+            Self::TooMany => {
+                "cannot be attached: the node has as many volumes of its driver as it can attach"
+            }
+            Self::NoDriver => "needs a CSI driver that the node does not have",
+            Self::NoStorage => "asks for more storage than is left here",
         })
     }
 }

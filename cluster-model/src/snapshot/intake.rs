@@ -15,13 +15,16 @@ use dra_allocator::{MinorVersion, Settings};
 use k8s_openapi::Resource;
 use k8s_openapi::api::core::v1::{
     ConfigMap, LimitRange, Namespace, Node, PersistentVolume, PersistentVolumeClaim, ResourceQuota,
+    Service,
 };
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use k8s_openapi::api::scheduling::v1alpha3::CompositePodGroup;
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
@@ -164,6 +167,11 @@ impl Intake {
             ("v1", "PersistentVolume") => one.put::<PersistentVolume>(),
             ("v1", "PersistentVolumeClaim") => one.put::<PersistentVolumeClaim>(),
             ("storage.k8s.io/v1", "StorageClass") => one.put::<StorageClass>(),
+            ("storage.k8s.io/v1", "CSIDriver") => one.put::<CSIDriver>(),
+            ("storage.k8s.io/v1", "CSINode") => one.put::<CSINode>(),
+            ("storage.k8s.io/v1", "CSIStorageCapacity") => one.put::<CSIStorageCapacity>(),
+            ("storage.k8s.io/v1", "VolumeAttachment") => one.put::<VolumeAttachment>(),
+            ("v1", "Service") => one.put::<Service>(),
             (DRA, "ResourceSlice") => one.put::<ResourceSlice>(),
             (DRA, "DeviceClass") => one.put::<DeviceClass>(),
             (DRA, "DeviceTaintRule") => one.put::<DeviceTaintRule>(),

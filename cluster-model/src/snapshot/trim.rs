@@ -20,14 +20,22 @@ const OF_CONTAINERS: [&str; 10] = [
 const OF_STATUSES: [&str; 3] = ["name", "resources", "allocatedResources"];
 
 /// Fields of the spec of a volume that are kept: others say where the data is.
-const OF_VOLUMES: [&str; 6] =
-    ["accessModes", "capacity", "claimRef", "nodeAffinity", "storageClassName", "volumeMode"];
+const OF_VOLUMES: [&str; 8] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "csi",
+    "nodeAffinity",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
 
 /// The label of control plane pods, whose flags show their configuration
 /// (`cmd/kubeadm/app/util/staticpod`).
 const CONTROL_PLANE: (&str, &str) = ("tier", "control-plane");
 
-/// Removes what no command reads: managed fields, images of nodes, and for pods volumes without claims,
+/// Removes what no command reads: managed fields, and for pods volumes without claims,
 /// environments and command lines, which may hold secrets.
 pub(super) fn trim(object: &mut Value) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
@@ -38,13 +46,29 @@ pub(super) fn trim(object: &mut Value) {
         }
     }
     match kind.as_str() {
-        "Node" => remove(object.get_mut("status"), &["images", "volumesInUse", "volumesAttached"]),
+        "Node" => {
+            let status = object.get_mut("status").and_then(Value::as_object_mut);
+            // A node without the field has no images; in a file, they are not known.
+            status.into_iter().for_each(|status| {
+                status.entry("images").or_insert_with(|| Value::Array(Vec::new()));
+            });
+            remove(object.get_mut("status"), &["volumesInUse", "volumesAttached"]);
+        }
         "PersistentVolume" => {
-            let spec = object.get_mut("spec").and_then(Value::as_object_mut);
-            if let Some(spec) = spec {
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
                 spec.retain(|field, _| OF_VOLUMES.contains(&field.as_str()));
+                if let Some(csi) = spec.get_mut("csi").and_then(Value::as_object_mut) {
+                    csi.retain(|field, _| field == "driver");
+                }
             }
             remove(object.get_mut("metadata"), &["annotations"]);
+        }
+        "VolumeAttachment" => remove(Some(object), &["status"]),
+        "Service" => {
+            remove(Some(object), &["status"]);
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                spec.retain(|field, _| field == "selector");
+            }
         }
         "StorageClass" => remove(Some(object), &["mountOptions", "parameters"]),
         "Pod" => {

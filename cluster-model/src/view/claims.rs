@@ -7,6 +7,7 @@
 use super::{ClusterView, Index, ObjectKey, ViewError, inventory_error};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimSpec};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
@@ -21,8 +22,41 @@ pub struct KnownClaim {
     pub spec: Option<Arc<ResourceClaimSpec>>,
     /// Whether it is allocated.
     pub is_allocated: bool,
+    /// Why no further pod can use it.
+    pub closed: Option<ClosedClaim>,
     /// The first pod that may use it, with its UID.
     pub pod: Option<(String, String)>,
+}
+
+/// Why no further pod can use a claim (`PreEnqueue` and `PreFilter` in `plugins/dynamicresources`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClosedClaim {
+    /// It is being deleted.
+    BeingDeleted,
+    /// As many pods use it as can.
+    Full,
+}
+
+/// The most pods that can use a claim (`ResourceClaimReservedForMaxSize`).
+const USERS_MAX: usize = 256;
+
+impl ClosedClaim {
+    fn of(claim: &ResourceClaim) -> Option<Self> {
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Some(Self::BeingDeleted);
+        }
+        let users = claim.status.as_ref().and_then(|status| status.reserved_for.as_ref());
+        users.is_some_and(|users| users.len() >= USERS_MAX).then_some(Self::Full)
+    }
+}
+
+impl fmt::Display for ClosedClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BeingDeleted => f.write_str("is being deleted"),
+            Self::Full => write!(f, "is used by {USERS_MAX} pods, and no more can use it"),
+        }
+    }
 }
 
 /// Claims by name.
@@ -50,7 +84,7 @@ impl Claims {
     }
 
     fn put(&mut self, object: ResourceClaim) {
-        let key = ObjectKey::new(&object.metadata);
+        let (key, closed) = (ObjectKey::new(&object.metadata), ClosedClaim::of(&object));
         let status = object.status.unwrap_or_default();
         let pods = status.reserved_for.into_iter().flatten();
         let mut pods = pods.filter(|consumer| consumer.resource == "pods");
@@ -59,6 +93,7 @@ impl Claims {
             labels: object.metadata.labels.unwrap_or_default(),
             spec: object.spec.map(|spec| self.specs.share(spec)),
             is_allocated: status.allocation.is_some(),
+            closed,
             pod: pods.next().map(|pod| (pod.name, pod.uid)),
         };
         self.all.insert(key, Arc::new(known));

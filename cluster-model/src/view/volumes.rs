@@ -1,18 +1,34 @@
-//! Volumes of pods: the claims, the volumes, and the classes that make them. Only programs that place
-//! pods of people know any.
+//! Volumes of pods: the claims, the volumes, the classes that make them, and what their drivers say of
+//! nodes and of storage that is left. Only programs that place pods of people know any.
 
 use super::{ClusterView, Index, ObjectKey, ViewError};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// The class of claims that name none (`pkg/volume/util/storageclass.go`).
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+
+/// Objects of a kind by their keys.
+type Known<K> = BTreeMap<ObjectKey, Arc<K>>;
 
 /// The volumes of all namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
-    claims: BTreeMap<ObjectKey, Arc<PersistentVolumeClaim>>,
-    made: BTreeMap<String, Arc<PersistentVolume>>,
-    classes: BTreeMap<String, Arc<StorageClass>>,
+    claims: Known<PersistentVolumeClaim>,
+    made: Known<PersistentVolume>,
+    classes: Known<StorageClass>,
+    drivers: Known<CSIDriver>,
+    nodes: Known<CSINode>,
+    capacities: Known<CSIStorageCapacity>,
+    attachments: Known<VolumeAttachment>,
+}
+
+fn named<'v, K>(known: &'v Known<K>, name: &str) -> Option<&'v K> {
+    known.get(&ObjectKey::cluster_wide(name)).map(|object| &**object)
 }
 
 impl Volumes {
@@ -28,7 +44,7 @@ impl Volumes {
 
     /// The volume with this name.
     pub fn volume(&self, name: &str) -> Option<&PersistentVolume> {
-        self.made.get(name).map(|volume| &**volume)
+        named(&self.made, name)
     }
 
     /// All volumes.
@@ -38,41 +54,67 @@ impl Volumes {
 
     /// The class with this name.
     pub fn class(&self, name: &str) -> Option<&StorageClass> {
-        self.classes.get(name).map(|class| &**class)
+        named(&self.classes, name)
+    }
+
+    /// The class of claims that name none: the newest of several.
+    pub fn default_class(&self) -> Option<&StorageClass> {
+        let marked = self.classes.values().filter(|class| {
+            let annotations = class.metadata.annotations.as_ref();
+            annotations.and_then(|all| all.get(DEFAULT_CLASS)).is_some_and(|value| value == "true")
+        });
+        let newest = marked.max_by_key(|class| class.metadata.creation_timestamp.as_ref());
+        newest.map(|class| &**class)
+    }
+
+    /// The CSI driver with this name.
+    pub fn driver(&self, name: &str) -> Option<&CSIDriver> {
+        named(&self.drivers, name)
+    }
+
+    /// Whether it is known which CSI drivers nodes have.
+    pub fn knows_nodes(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// The CSI drivers of a node.
+    pub fn on_node(&self, node: &str) -> Option<&CSINode> {
+        named(&self.nodes, node)
+    }
+
+    /// What is left for volumes of classes, each on some nodes.
+    pub fn capacities(&self) -> impl Iterator<Item = &CSIStorageCapacity> {
+        self.capacities.values().map(|capacity| &**capacity)
+    }
+
+    /// The volumes that are attached to a node or that are to be.
+    pub fn attached_to(&self, node: &str) -> impl Iterator<Item = &VolumeAttachment> {
+        let all = self.attachments.values().map(|attachment| &**attachment);
+        all.filter(move |attachment| attachment.spec.node_name == node)
     }
 }
 
-impl Index<PersistentVolumeClaim> for ClusterView {
-    fn apply(&mut self, claim: PersistentVolumeClaim) -> Result<(), ViewError> {
-        self.volumes.claims.insert(ObjectKey::new(&claim.metadata), Arc::new(claim));
-        Ok(())
-    }
+macro_rules! index {
+    ($($kind:ty: $field:ident),* $(,)?) => {$(
+        impl Index<$kind> for ClusterView {
+            fn apply(&mut self, object: $kind) -> Result<(), ViewError> {
+                self.volumes.$field.insert(ObjectKey::new(&object.metadata), Arc::new(object));
+                Ok(())
+            }
 
-    fn delete(&mut self, key: &ObjectKey) {
-        self.volumes.claims.remove(key);
-    }
+            fn delete(&mut self, key: &ObjectKey) {
+                self.volumes.$field.remove(key);
+            }
+        }
+    )*};
 }
 
-impl Index<PersistentVolume> for ClusterView {
-    fn apply(&mut self, volume: PersistentVolume) -> Result<(), ViewError> {
-        let name = volume.metadata.name.clone().unwrap_or_default();
-        self.volumes.made.insert(name, Arc::new(volume));
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.volumes.made.remove(&key.name);
-    }
-}
-
-impl Index<StorageClass> for ClusterView {
-    fn apply(&mut self, class: StorageClass) -> Result<(), ViewError> {
-        let name = class.metadata.name.clone().unwrap_or_default();
-        self.volumes.classes.insert(name, Arc::new(class));
-        Ok(())
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.volumes.classes.remove(&key.name);
-    }
-}
+index!(
+    PersistentVolumeClaim: claims,
+    PersistentVolume: made,
+    StorageClass: classes,
+    CSIDriver: drivers,
+    CSINode: nodes,
+    CSIStorageCapacity: capacities,
+    VolumeAttachment: attachments,
+);

@@ -100,6 +100,8 @@ pub(crate) struct Simulate {
 pub(crate) enum Unknown {
     /// What the running scheduler-ext has learned from pods that are gone: its scores may differ.
     LearnedShapes,
+    /// Which of the nodes kube-scheduler looks at: in a large cluster it looks at some.
+    ExaminedNodes,
 }
 
 /// Ignored rules of a workload.
@@ -134,7 +136,8 @@ pub(crate) struct Placed {
     pub(crate) near_eighths: Option<u32>,
     /// The score of scheduler-ext for the node.
     pub(crate) score: Option<i64>,
-    /// Nodes with the same score; without a score, all on which the pod fits.
+    /// The nodes that kube-scheduler may prefer as much as this one, by its own scores and those of
+    /// scheduler-ext; it chooses one of them.
     pub(crate) equal_nodes: Vec<String>,
     /// Pods of lower priority that kube-scheduler evicts for it, by namespace and name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -150,6 +153,9 @@ pub(crate) struct Placed {
     /// Whether it fits on other nodes as well.
     #[serde(skip)]
     pub(crate) has_choice: bool,
+    /// Whether kube-scheduler looks only at some of the nodes on which it fits.
+    #[serde(skip)]
+    pub(crate) is_sampled: bool,
     /// The number of GPUs that the node's device plugin gives it.
     #[serde(skip)]
     pub(crate) plugin_gpus: usize,

@@ -89,7 +89,16 @@ fn used(quota: &ResourceQuota, key: &str) -> i64 {
 }
 
 fn number(quantity: &Quantity) -> Option<i64> {
-    Some(quantity.0.parse::<Parsed>().ok()?.value())
+    parsed(quantity).map(|it| it.value())
+}
+
+fn parsed(quantity: &Quantity) -> Option<Parsed> {
+    quantity.0.parse().ok()
+}
+
+/// A quantity as Kubernetes prints it.
+fn printed(quantity: &Quantity) -> String {
+    parsed(quantity).map_or_else(|| quantity.0.clone(), |it| it.to_string())
 }
 
 /// What a quota counts of a claim: the devices of each class and, if the class stands for an

@@ -18,7 +18,7 @@ use admission::plan::Policy;
 use cluster_model::gpu_drivers;
 use cluster_model::names::GATE_FABRIC;
 use cluster_model::predict::{Fit, Prediction, budget};
-use cluster_model::room::{Amounts, Ask, Extended, PodClaims, pod_claims};
+use cluster_model::room::{Amounts, Ask, Extended, PodClaims, Preemption, Preferences, pod_claims};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::DeviceId;
 use fabric_controller::group_pods::GroupPods;
@@ -29,7 +29,7 @@ use k8s_openapi::api::resource::v1::ResourceClaimSpec;
 use scheduler_ext::answer::Scored;
 use scheduler_ext::expected::Expected;
 use scheduler_ext::prioritize::Ranker;
-use scheduler_ext::score::{AtStart, Gets};
+use scheduler_ext::score::{AtStart, Gets, WORTH_OF_POINT};
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ struct NodeChoice {
     gets: Option<Gets>,
     /// The extender's points for the node; `None` if the pod takes no devices.
     score: Option<i64>,
-    /// Nodes with as many points: kube-scheduler chooses between them by its own scores.
+    /// Nodes that kube-scheduler may prefer as much, as far as that is known.
     equal_nodes: Vec<String>,
 }
 
@@ -86,6 +86,9 @@ struct Asked {
     ask: Ask,
 }
 
+/// Nodes, the pods that are evicted there, and the nodes on which others would be with as little harm.
+type GivenWay = (Vec<String>, Vec<String>, Vec<String>);
+
 fn device(DeviceId { driver, pool, device }: &DeviceId) -> Device {
     let [driver, pool, name] = [driver, pool, device].map(ToString::to_string);
     Device { driver, pool, name }
@@ -97,6 +100,15 @@ fn plugin_gpus(view: &ClusterView, requests: &Amounts, node: &str) -> usize {
     let offered = resources.filter(|resource| view.plugin_units(node, resource).is_some());
     let units: i64 = offered.map(|resource| requests.units(resource)).sum();
     usize::try_from(units).unwrap_or_default()
+}
+
+/// How many nodes on which a pod fits kube-scheduler looks for, of so many in the cluster
+/// (`numFeasibleNodesToFind`).
+fn examined(nodes: usize) -> usize {
+    const LEAST: usize = 100;
+    const LEAST_PERCENT: usize = 5;
+    let percent = 50_usize.saturating_sub(nodes / 125).max(LEAST_PERCENT);
+    (nodes * percent / 100).max(LEAST)
 }
 
 impl Cluster {
@@ -149,19 +161,22 @@ impl Cluster {
         let Asked { pod: admitted, known, .. } = &asked;
         let refused = quota::refusal(admitted, known, &self.quotas, &self.view);
         let fits = if refused.is_none() { self.fits(&asked.ask)? } else { Vec::new() };
-        let mut evicts = Vec::new();
-        let mut fits = fits;
+        let (mut fits, mut evicts, mut equal) = (fits, Vec::new(), Vec::new());
         if fits.is_empty() && refused.is_none() {
-            (fits, evicts) = self.preempt(&asked.ask)?;
+            (fits, evicts, equal) = self.preempt(&asked.ask)?;
         }
         if fits.is_empty() && refused.is_none() && self.preempts {
             (fits, evicts) = self.preempt_for_devices(&asked.pod);
+            equal.clone_from(&fits);
         }
         if fits.is_empty() {
             let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
         }
-        let NodeChoice { node, gets, score, equal_nodes } = self.choose(&asked, &fits);
+        let NodeChoice { node, gets, score, mut equal_nodes } = self.choose(&asked, &fits)?;
+        if !evicts.is_empty() {
+            equal_nodes = equal;
+        }
         let plugin_gpus = plugin_gpus(&self.view, &asked.ask.requests, &node);
         quota::charge(&asked.pod, &asked.known, &mut self.quotas, &self.view);
         let Bound { devices, evicted, binds_after } = self.bind(asked, &node)?;
@@ -180,6 +195,7 @@ impl Cluster {
             binds_after,
             devices,
             has_choice: fits.len() > 1,
+            is_sampled: fits.len() > examined(self.view.present_nodes().count()),
             plugin_gpus,
         })))
     }
@@ -257,15 +273,18 @@ impl Cluster {
         Ok(attempt.fits().into_iter().map(str::to_owned).collect())
     }
 
-    /// The node on which pods of lower priority give way, without them, and their names.
-    fn preempt(&mut self, ask: &Ask) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    /// The node on which pods of lower priority give way, without them, their names, and the nodes on
+    /// which they may give way as well.
+    fn preempt(&mut self, ask: &Ask) -> anyhow::Result<GivenWay> {
         let budget = budget(&self.view);
         let room = self.in_use.room(&self.view, &budget);
         let found = room.preempt(ask, self.view.present_nodes()).map_err(anyhow::Error::msg)?;
-        let Some((node, victims)) = found.map(|it| (it.node.to_owned(), it.victims)) else {
-            return Ok((Vec::new(), Vec::new()));
+        let Some(Preemption { node, victims, equal }) = found else {
+            return Ok(Default::default());
         };
-        Ok((vec![node], self.evict(&victims)))
+        let node = node.to_owned();
+        let equal = equal.into_iter().map(str::to_owned).collect();
+        Ok((vec![node], self.evict(&victims), equal))
     }
 
     /// The same for devices, by preemptor.
@@ -287,31 +306,37 @@ impl Cluster {
         victims.iter().map(ToString::to_string).collect()
     }
 
-    /// The highest-ranked node, the first by name if several are equal, with what the pod gets
-    /// there.
-    fn choose(&self, Asked { pod, ask, .. }: &Asked, fits: &[String]) -> NodeChoice {
-        let soft = |node: &str| {
-            let facts = self.in_use.nodes.facts(node);
-            facts.map_or(0, |facts| facts.soft_taints(&ask.tolerations))
-        };
+    /// The node that kube-scheduler prefers, the first by name of several that may be, with what the pod
+    /// gets there.
+    fn choose(
+        &self,
+        Asked { pod, ask, .. }: &Asked,
+        fits: &[String],
+    ) -> anyhow::Result<NodeChoice> {
         self.ranker.learn(&self.view);
         let answer = self.ranker.prioritize(pod, fits, &self.view, self.start.0, &|| false);
-        let known = || answer.nodes.iter().filter(|it| it.reason.outcome().is_some());
-        let score = known().map(|scored| scored.score).max();
-        let best = |scored: &&Scored| Some(scored.score) == score;
-        // Of nodes with as many points, kube-scheduler takes one with the fewest such taints.
-        let fewest = known().filter(best).map(|it| soft(&it.node)).min();
-        let best = |scored: &&Scored| best(scored) && Some(soft(&scored.node)) == fewest;
-        let equal_nodes = match score {
-            Some(_) => known().filter(best).map(|it| it.node.clone()).collect(),
-            // The extender ranks no node: kube-scheduler chooses between all by its own scores.
-            None => fits.to_vec(),
-        };
-        let first = known().find(best);
-        let gets = first.and_then(|it| it.reason.outcome()).map(|it| it.gets);
-        let node =
-            first.map(|scored| &scored.node).or_else(|| fits.iter().min_by_key(|node| soft(node)));
-        NodeChoice { node: node.cloned().unwrap_or_default(), gets, score, equal_nodes }
+        let scored: BTreeMap<&str, &Scored> =
+            answer.nodes.iter().map(|scored| (&*scored.node, scored)).collect();
+        let budget = budget(&self.view);
+        let room = self.in_use.room(&self.view, &budget);
+        let nodes: Vec<&str> = fits.iter().map(String::as_str).collect();
+        let own = room.scores((ask, &Preferences::new(pod)), &nodes, &self.in_use.images);
+        let own = own.map_err(anyhow::Error::msg)?;
+        let sums = nodes.iter().zip(own.points).map(|(node, points)| {
+            let score = scored.get(node).map_or(0, |scored| scored.score);
+            (points + WORTH_OF_POINT * score, *node)
+        });
+        let sums: Vec<(i64, &str)> = sums.collect();
+        let best = sums.iter().map(|(sum, _)| *sum).max().unwrap_or_default();
+        let equal = sums.iter().filter(|(sum, _)| sum + own.unknown >= best);
+        let mut equal_nodes: Vec<String> = equal.map(|(_, node)| (*node).to_owned()).collect();
+        equal_nodes.sort_unstable();
+        let first = sums.iter().filter(|(sum, _)| *sum == best).map(|(_, node)| *node).min();
+        let node = first.unwrap_or_default();
+        let scored = scored.get(node);
+        let gets = scored.and_then(|it| it.reason.outcome()).map(|it| it.gets);
+        let score = scored.map(|scored| scored.score);
+        Ok(NodeChoice { node: node.to_owned(), gets, score, equal_nodes })
     }
 
     /// The spec of the claim that stands for extended resources on this node.
@@ -340,6 +365,7 @@ impl Cluster {
             anyhow::bail!("the claims fit on node `{node}`, and then did not");
         };
         let eviction = room.eviction(node, &ask, &allocations);
+        let (volume_claims, volumes) = room.taken_volumes(node, &ask);
         let evicted = eviction.map(|eviction| Evicted::new(node, &eviction));
         let binds_after = binding_conditions(&allocations).into_iter().collect();
         let spec = pod.spec.get_or_insert_default();
@@ -365,6 +391,12 @@ impl Cluster {
             self.view.apply(claim)?;
         }
         pod.status.get_or_insert_default().resource_claim_statuses = Some(statuses);
+        for claim in volume_claims {
+            self.view.apply(claim)?;
+        }
+        for volume in volumes {
+            self.view.apply(volume)?;
+        }
         self.in_use.nodes.apply_pod(&pod);
         self.preemptions.pods.apply(&pod);
         self.view.apply(pod)?;

@@ -152,8 +152,13 @@ fn images(value: &mut Value) {
         Value::Object(fields) => {
             for (key, value) in fields {
                 match value {
-                    Value::String(image) if key == "image" => {
-                        *image = image.rsplit('/').next().unwrap_or_default().to_owned();
+                    Value::String(image) if key == "image" => without_registry(image),
+                    Value::Array(names) if key == "names" => {
+                        names.iter_mut().for_each(|name| {
+                            if let Value::String(name) = name {
+                                without_registry(name);
+                            }
+                        });
                     }
                     value => images(value),
                 }
@@ -161,6 +166,10 @@ fn images(value: &mut Value) {
         }
         _ => {}
     }
+}
+
+fn without_registry(image: &mut String) {
+    *image = image.rsplit('/').next().unwrap_or_default().to_owned();
 }
 
 impl Names {
@@ -193,6 +202,7 @@ impl Names {
             }
             "PersistentVolume" => self.add("volume", &metadata["name"]),
             "PersistentVolumeClaim" if !is_system => self.add("volume-claim", &metadata["name"]),
+            "Service" if !is_system => self.add("service", &metadata["name"]),
             "LimitRange" if !is_system => self.add("limit-range", &metadata["name"]),
             _ => {}
         }

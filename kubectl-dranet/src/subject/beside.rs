@@ -1,24 +1,35 @@
-//! The claims and claim templates that a file has beside the pods that use them.
+//! What a file has beside the pods that use it: claims, claim templates, volumes and their claims.
 
 use super::{Subject, admin_access};
 use crate::kinds::{NAMESPACES, Query};
 use anyhow::Context;
-use cluster_model::view::{ClusterView, Index, ObjectKey};
+use cluster_model::view::{ClusterView, Index, ObjectKey, ViewError};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, PersistentVolumeStatus};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use k8s_openapi::api::storage::v1::StorageClass;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Claims and claim templates of a file.
+/// The objects that pods of a file use, besides other pods.
+const KINDS: [&str; 5] = [
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "StorageClass",
+];
+
+/// Such objects of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Beside(Vec<Value>);
 
 impl Beside {
     /// Those among the objects of a file.
     pub(super) fn new(objects: Vec<Value>) -> Self {
-        let used = objects.into_iter().filter(|object| {
-            matches!(object["kind"].as_str(), Some("ResourceClaim" | "ResourceClaimTemplate"))
-        });
+        let used = objects
+            .into_iter()
+            .filter(|object| object["kind"].as_str().is_some_and(|kind| KINDS.contains(&kind)));
         Self(used.collect())
     }
 
@@ -52,21 +63,55 @@ impl Beside {
     /// Puts them into the cluster, as applying the file would: a claim that is there stays as it is,
     /// because its spec cannot be changed. `namespace` is for objects without one.
     pub(crate) fn put_into(self, view: &mut ClusterView, namespace: &str) -> anyhow::Result<()> {
-        for mut object in self.0 {
-            if object["metadata"].get("namespace").is_none_or(Value::is_null) {
+        // Classes first: claims may have the default one.
+        let (classes, others): (Vec<_>, Vec<_>) =
+            self.0.into_iter().partition(|object| object["kind"] == "StorageClass");
+        for mut object in classes.into_iter().chain(others) {
+            let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+            let is_namespaced = !matches!(&*kind, "PersistentVolume" | "StorageClass");
+            if is_namespaced && object["metadata"].get("namespace").is_none_or(Value::is_null) {
                 object["metadata"]["namespace"] = namespace.into();
             }
-            if object["kind"] == "ResourceClaimTemplate" {
-                view.apply(parsed::<ResourceClaimTemplate>(object)?)?;
-                continue;
-            }
-            let claim = ResourceClaim { status: None, ..parsed(object)? };
-            if view.claim(&ObjectKey::new(&claim.metadata)).is_none() {
-                view.apply(claim)?;
+            match &*kind {
+                "ResourceClaimTemplate" => view.apply(parsed::<ResourceClaimTemplate>(object)?)?,
+                "StorageClass" => view.apply(parsed::<StorageClass>(object)?)?,
+                "PersistentVolume" => put_volume(parsed(object)?, view)?,
+                "PersistentVolumeClaim" => put_volume_claim(parsed(object)?, view)?,
+                _ => put_claim(parsed(object)?, view)?,
             }
         }
         Ok(())
     }
+}
+
+fn put_claim(claim: ResourceClaim, view: &mut ClusterView) -> Result<(), ViewError> {
+    let claim = ResourceClaim { status: None, ..claim };
+    let is_there = view.claim(&ObjectKey::new(&claim.metadata)).is_some();
+    if is_there { Ok(()) } else { view.apply(claim) }
+}
+
+fn put_volume_claim(
+    mut claim: PersistentVolumeClaim,
+    view: &mut ClusterView,
+) -> Result<(), ViewError> {
+    if view.volumes().claim(&ObjectKey::new(&claim.metadata)).is_some() {
+        return Ok(());
+    }
+    let default = view.volumes().default_class().and_then(|class| class.metadata.name.clone());
+    let spec = claim.spec.get_or_insert_default();
+    spec.storage_class_name = spec.storage_class_name.take().or(default);
+    claim.status = None;
+    view.apply(claim)
+}
+
+fn put_volume(mut volume: PersistentVolume, view: &mut ClusterView) -> Result<(), ViewError> {
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    if view.volumes().volume(name).is_some() {
+        return Ok(());
+    }
+    let phase = Some("Available".to_owned());
+    volume.status = Some(PersistentVolumeStatus { phase, ..PersistentVolumeStatus::default() });
+    view.apply(volume)
 }
 
 fn parsed<T: DeserializeOwned>(object: Value) -> anyhow::Result<T> {

@@ -136,6 +136,16 @@ fn a_limit_range_refuses_what_the_api_server_refuses() {
             "minimum cpu usage per Container is 2, but request is 1500m",
         ),
         (
+            &memory("1024Mi"),
+            limits(json!({ "type": "Container", "min": { "memory": "2048Mi" } })),
+            "minimum memory usage per Container is 2Gi, but request is 1Gi",
+        ),
+        (
+            &memory("3G"),
+            limits(json!({ "type": "Pod", "min": { "memory": "4Gi" } })),
+            "minimum memory usage per Pod is 4Gi, but request is 3G",
+        ),
+        (
             &cpu("1"),
             limits(json!({
                 "type": "Container", "default": { "cpu": "3" },
@@ -157,7 +167,15 @@ fn a_limit_range_refuses_what_the_api_server_refuses() {
 }
 
 fn cpu(cpu: &str) -> Value {
-    json!({ "containers": [{ "name": "main", "resources": { "requests": { "cpu": cpu } } }] })
+    requests(&json!({ "cpu": cpu }))
+}
+
+fn memory(memory: &str) -> Value {
+    requests(&json!({ "memory": memory }))
+}
+
+fn requests(requests: &Value) -> Value {
+    json!({ "containers": [{ "name": "main", "resources": { "requests": requests } }] })
 }
 
 /// What all commands say of a pod with these fields beside an object.

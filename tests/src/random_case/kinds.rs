@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{CPUS, Case, NAME, NAMESPACE_LABEL, TIER, ZONE, devices, push, with_cpus};
+use super::{CPUS, Case, NAME, NAMESPACE_LABEL, TIER, ZONE, devices, push, volumes, with_cpus};
 use crate::random::Random;
 
 /// A kind of thing that decides where a pod can run.
@@ -48,7 +48,13 @@ pub const KINDS: &[Kind] = &[
     Kind::of_pods("own affinity", near),
     Kind::of_pods("affinity by labels of namespaces", in_namespaces),
     Kind::of_pods("spread", spread),
-    Kind::of_pods("zonal volume", volume),
+    Kind::of_pods("zonal volume", volumes::zonal),
+    Kind::of_pods("volumes to choose", volumes::to_choose),
+    Kind::of_pods("volume of one pod", volumes::of_one_pod),
+    Kind::of_pods("attached volumes", volumes::attached),
+    Kind::of_pods("storage that is left", volumes::storage_left),
+    Kind::of_pods("preferences", preferences),
+    Kind::of_pods("pods of a Service", of_service),
     Kind::of_pods("host port", host_port),
     Kind::of_all("CPUs in use", cpus),
     Kind::of_all("RuntimeClass", runtime_class),
@@ -127,7 +133,7 @@ fn node_affinity(case: &mut Case, nodes: &[String], random: &mut Random) {
 }
 
 /// Gives nodes two zones.
-fn zones(case: &mut Case, nodes: &[String]) {
+pub(super) fn zones(case: &mut Case, nodes: &[String]) {
     for (number, node) in nodes.iter().enumerate() {
         case.node(node)["metadata"]["labels"][ZONE] = json!(["a", "b"][number % 2]);
     }
@@ -163,7 +169,21 @@ fn near(case: &mut Case, nodes: &[String], random: &mut Random) {
     zones(case, nodes);
     let app = *random.pick(&["running", "running", NAME]);
     case.pod["metadata"]["labels"]["app"] = json!(NAME);
-    case.pod["spec"]["affinity"]["podAffinity"] = term(app, random);
+    let mut affinity = term(app, random);
+    let terms = &mut affinity["requiredDuringSchedulingIgnoredDuringExecution"];
+    match random.below(4) {
+        0 => {
+            terms[0]["matchLabelKeys"] = json!(["app"]);
+            terms[0]["labelSelector"] = json!({});
+        }
+        1 => push(terms, terms[0].clone()),
+        _ => {}
+    }
+    if terms[1].is_object() {
+        terms[1]["topologyKey"] = json!("kubernetes.io/hostname");
+        terms[1]["labelSelector"] = json!({"matchLabels": {"app": random.pick(&[app, NAME])}});
+    }
+    case.pod["spec"]["affinity"]["podAffinity"] = affinity;
     for _ in 0..random.below(3) {
         case.run(random.pick(nodes).as_str(), &with_cpus(1));
     }
@@ -188,38 +208,67 @@ fn spread(case: &mut Case, nodes: &[String], random: &mut Random) {
         "maxSkew": 1, "topologyKey": random.pick(&["kubernetes.io/hostname", ZONE]),
         "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "running"}},
     }]);
+    let constraint = &mut case.pod["spec"]["topologySpreadConstraints"][0];
+    match random.below(5) {
+        0 => constraint["minDomains"] = json!(random.pick(&[2, 3])),
+        1 => constraint["nodeTaintsPolicy"] = json!("Honor"),
+        2 => constraint["nodeAffinityPolicy"] = json!("Ignore"),
+        3 => {
+            constraint["labelSelector"] = json!({});
+            constraint["matchLabelKeys"] = json!(["app"]);
+        }
+        _ => {}
+    }
     case.pod["metadata"]["labels"]["app"] = json!("running");
     for _ in 0..random.below(4) {
         case.run(random.pick(nodes).as_str(), &with_cpus(1));
     }
 }
 
-fn volume(case: &mut Case, nodes: &[String], random: &mut Random) {
+/// What makes a node preferred, or less so.
+fn preferences(case: &mut Case, nodes: &[String], random: &mut Random) {
     zones(case, nodes);
-    // Its controllers delete a volume later than the next case begins.
-    let name = format!("tests-zonal-{}", case.seed);
+    fill(case, nodes, random);
+    case.pod["metadata"]["labels"]["app"] = json!(NAME);
+    let requests =
+        json!({"cpu": random.pick(&["1", "6"]), "memory": random.pick(&["1Gi", "64Gi"])});
+    case.pod["spec"]["containers"][0]["resources"]["requests"] = requests;
     let zone = json!({"key": ZONE, "operator": "In", "values": [random.pick(&["a", "b"])]});
-    case.objects.push(json!({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "tests-zonal", "local": {"path": "/none"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}},
-        },
-    }));
-    let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
-    if random.below(4) > 0 {
-        case.objects.push(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
-            "metadata": {"name": name, "annotations": bound},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": "tests-zonal",
-                "volumeName": name, "resources": {"requests": {"storage": "1Gi"}},
-            },
-        }));
+    let weight = *random.pick(&[1, 40, 100]);
+    let domains = *random.pick(&["kubernetes.io/hostname", ZONE]);
+    let selector = json!({"matchLabels": {"app": random.pick(&["running", NAME])}});
+    let term = json!({"topologyKey": domains, "labelSelector": selector});
+    let of_pods = json!({"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": weight, "podAffinityTerm": term},
+    ]});
+    let spec = &mut case.pod["spec"];
+    match random.below(4) {
+        0 => {
+            spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] =
+                json!([{"weight": weight, "preference": {"matchExpressions": [zone]}}]);
+        }
+        1 => spec["affinity"]["podAffinity"] = of_pods,
+        2 => spec["affinity"]["podAntiAffinity"] = of_pods,
+        _ => {
+            let constraint = json!({
+                "maxSkew": 1, "topologyKey": domains, "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": selector,
+            });
+            push(&mut spec["topologySpreadConstraints"], constraint);
+        }
     }
-    case.pod["spec"]["volumes"] =
-        json!([{"name": "zonal", "persistentVolumeClaim": {"claimName": name}}]);
+}
+
+/// Pods that a Service selects, which kube-scheduler spreads.
+fn of_service(case: &mut Case, nodes: &[String], random: &mut Random) {
+    case.objects.push(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "tests-selecting"},
+        "spec": {"selector": {"app": "running"}, "ports": [{"port": 80}]},
+    }));
+    case.pod["metadata"]["labels"]["app"] = json!("running");
+    for _ in 0..random.below(4) {
+        case.run(random.pick(nodes).as_str(), &with_cpus(1));
+    }
 }
 
 fn host_port(case: &mut Case, nodes: &[String], random: &mut Random) {

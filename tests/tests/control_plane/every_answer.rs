@@ -21,7 +21,7 @@ use std::{
 use anyhow::Context;
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Namespace, Node, Pod, ResourceQuota},
+    core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota},
     resource::v1::ResourceClaim,
 };
 use kube::{
@@ -42,9 +42,6 @@ use self::{
 };
 use super::fabric::site::with_fabrics;
 
-/// Of ten pods, how many get one of the best nodes that `simulate` names: it knows what the extender has
-/// learned, but not the scores of kube-scheduler's own plugins.
-const BEST_OF_TEN: usize = 7;
 const SOON: Duration = Duration::from_secs(30);
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -95,7 +92,7 @@ struct Campaign<'s> {
 impl Campaign<'_> {
     /// Tries some cases; returns how many differ.
     async fn run(&self, first: u64, count: u64, is_group: bool) -> anyhow::Result<usize> {
-        let (mut different, mut otherwise) = (0, 0);
+        let mut different = 0;
         let mut ends = BTreeMap::<&str, usize>::new();
         for seed in first..first + count {
             let case = Case::draw(seed, &self.nodes, is_group);
@@ -110,7 +107,6 @@ impl Campaign<'_> {
                 }
             };
             *ends.entry(outcome.end()).or_default() += 1;
-            otherwise += usize::from(answers.is_ranked_otherwise(&outcome));
             let differences = answers.differences(&outcome);
             if !differences.is_empty() {
                 different += 1;
@@ -118,14 +114,7 @@ impl Campaign<'_> {
             }
         }
         let asked = if is_group { "Jobs" } else { "pods" };
-        report(&format!(
-            "{count} {asked}: {ends:?}; {different} differ; {otherwise} ranked otherwise"
-        ));
-        let bound = ends.get("bound").copied().unwrap_or_default();
-        anyhow::ensure!(
-            count < 12 || 10 * (bound - otherwise) >= BEST_OF_TEN * bound,
-            "{otherwise} of {bound} bound {asked} are on other nodes than the best"
-        );
+        report(&format!("{count} {asked}: {ends:?}; {different} differ"));
         // Cases that all end in one way would prove little.
         anyhow::ensure!(count < 12 || ends.len() > 1, "all {asked} ended as {ends:?}");
         Ok(different)
@@ -189,7 +178,27 @@ impl Campaign<'_> {
         }
         self.settle().await?;
         self.apply_all(&rules).await?;
+        self.volumes_are_known().await?;
         self.quotas_are_counted().await
+    }
+
+    /// Waits until the controllers have seen each volume and each claim that names one.
+    async fn volumes_are_known(&self) -> anyhow::Result<()> {
+        eventually(SOON, async || {
+            let volumes: Api<PersistentVolume> = Api::all(self.scope.client());
+            let volumes = volumes.list(&ListParams::default()).await?.items;
+            let phases = volumes.iter().map(|it| it.status.as_ref()?.phase.as_deref());
+            let new = phases.filter(|it| matches!(it, None | Some("Pending"))).count();
+            let claims: Api<PersistentVolumeClaim> = self.scope.api();
+            let claims = claims.list(&ListParams::default()).await?.items;
+            let named = claims
+                .iter()
+                .filter(|claim| claim.spec.as_ref().is_some_and(|spec| spec.volume_name.is_some()));
+            let phases = named.map(|it| it.status.as_ref()?.phase.as_deref());
+            let unbound = phases.filter(|it| matches!(it, None | Some("Pending"))).count();
+            Ok(Check::that(new + unbound == 0, || format!("{new} volumes, {unbound} claims")))
+        })
+        .await
     }
 
     async fn apply_all(&self, objects: &[&Value]) -> anyhow::Result<()> {

@@ -2,9 +2,11 @@
 //! (`plugin/pkg/admission/limitranger`).
 
 use super::pods::limits;
+use super::{parsed, printed};
 use cluster_model::pod_containers::main_first;
 use cluster_model::room::{Amounts, requests};
 use dra_allocator::Quantity as Parsed;
+use dra_allocator::quantity::Format;
 use k8s_openapi::api::core::v1::{Container, LimitRange, LimitRangeItem, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -13,6 +15,8 @@ use std::collections::BTreeMap;
 struct Asked {
     requests: Amounts,
     limits: Amounts,
+    /// How the amounts of each resource are written.
+    formats: BTreeMap<String, Format>,
 }
 
 /// Why the API server refuses a new pod because of this `LimitRange`.
@@ -25,19 +29,36 @@ pub(super) fn refusal(range: &LimitRange, pod: &Pod) -> Option<String> {
     let mut items = range.spec.iter().flat_map(|spec| &spec.limits);
     let why = items.find_map(|item| match item.type_.as_str() {
         "Container" => main_first(spec).find_map(|it| violated(item, &of_container(it))),
-        "Pod" => violated(item, &Asked { requests: requests(pod), limits: limits(pod) }),
+        "Pod" => violated(item, &of_pod(pod)),
         _ => None,
     })?;
     let name = range.metadata.name.as_deref().unwrap_or_default();
     Some(format!("LimitRange `{name}` refuses it: {why}"))
 }
 
+fn of_pod(pod: &Pod) -> Asked {
+    let containers = pod.spec.iter().flat_map(main_first);
+    let formats = containers.flat_map(|container| of_container(container).formats);
+    // A sum is written as its first amount is.
+    let mut first = BTreeMap::new();
+    for (name, format) in formats {
+        first.entry(name).or_insert(format);
+    }
+    Asked { requests: requests(pod), limits: limits(pod), formats: first }
+}
+
 fn of_container(container: &Container) -> Asked {
-    let of = |list: Option<&BTreeMap<String, Quantity>>| Amounts::new(list);
     let resources = container.resources.as_ref();
+    let [requests, limits] = [
+        resources.and_then(|it| it.requests.as_ref()),
+        resources.and_then(|it| it.limits.as_ref()),
+    ];
+    let all = limits.into_iter().flatten().chain(requests.into_iter().flatten());
+    let formats = all.filter_map(|(name, it)| Some((name.clone(), parsed(it)?.format())));
     Asked {
-        requests: of(resources.and_then(|it| it.requests.as_ref())),
-        limits: of(resources.and_then(|it| it.limits.as_ref())),
+        requests: Amounts::new(requests),
+        limits: Amounts::new(limits),
+        formats: formats.collect(),
     }
 }
 
@@ -47,24 +68,33 @@ fn violated(item: &LimitRangeItem, asked: &Asked) -> Option<String> {
     let of = &item.type_;
     let least = bounds(&item.min).into_iter().find_map(|(name, bound)| {
         let why = asked.below(&name, &bound)?;
-        Some(format!("minimum {name} usage per {of} is {}{why}", bound.0))
+        Some(format!("minimum {name} usage per {of} is {}{why}", printed(&bound)))
     });
     let most = || {
         bounds(&item.max).into_iter().find_map(|(name, bound)| {
             let why = asked.above(&name, &bound)?;
-            Some(format!("maximum {name} usage per {of} is {}{why}", bound.0))
+            Some(format!("maximum {name} usage per {of} is {}{why}", printed(&bound)))
         })
     };
     let ratio = || {
         bounds(&item.max_limit_request_ratio).into_iter().find_map(|(name, bound)| {
             let why = asked.beyond_ratio(&name, &bound)?;
-            Some(format!("{name} max limit to request ratio per {of} is {}, but {why}", bound.0))
+            Some(format!(
+                "{name} max limit to request ratio per {of} is {}, but {why}",
+                printed(&bound)
+            ))
         })
     };
     least.or_else(most).or_else(ratio)
 }
 
 impl Asked {
+    /// An amount as Kubernetes prints it.
+    fn text(&self, name: &str, milli: i64) -> String {
+        let format = self.formats.get(name).copied().unwrap_or(Format::DecimalSi);
+        Parsed::from_milli(milli, format).to_string()
+    }
+
     /// The request and the limit; 0 if there is none.
     fn of(&self, name: &str) -> (i64, i64) {
         (self.requests.get(name), self.limits.get(name))
@@ -74,9 +104,11 @@ impl Asked {
         let least = milli(least)?;
         match self.of(name) {
             (0, _) => Some(". No request is specified".to_owned()),
-            (request, _) if request < least => Some(format!(", but request is {}", text(request))),
+            (request, _) if request < least => {
+                Some(format!(", but request is {}", self.text(name, request)))
+            }
             (_, limit) if limit != 0 && limit < least => {
-                Some(format!(", but limit is {}", text(limit)))
+                Some(format!(", but limit is {}", self.text(name, limit)))
             }
             _ => None,
         }
@@ -86,8 +118,12 @@ impl Asked {
         let most = milli(most)?;
         match self.of(name) {
             (_, 0) => Some(". No limit is specified".to_owned()),
-            (_, limit) if limit > most => Some(format!(", but limit is {}", text(limit))),
-            (request, _) if request > most => Some(format!(", but request is {}", text(request))),
+            (_, limit) if limit > most => {
+                Some(format!(", but limit is {}", self.text(name, limit)))
+            }
+            (request, _) if request > most => {
+                Some(format!(", but request is {}", self.text(name, request)))
+            }
             _ => None,
         }
     }
@@ -108,9 +144,5 @@ impl Asked {
 }
 
 fn milli(quantity: &Quantity) -> Option<i64> {
-    Some(quantity.0.parse::<Parsed>().ok()?.milli_value())
-}
-
-fn text(milli: i64) -> String {
-    if milli % 1000 == 0 { (milli / 1000).to_string() } else { format!("{milli}m") }
+    parsed(quantity).map(|it| it.milli_value())
 }

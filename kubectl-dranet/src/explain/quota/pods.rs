@@ -1,8 +1,11 @@
 //! What a quota counts of a pod.
 
+use super::{parsed, printed};
 use cluster_model::pod_containers::main_first;
 use cluster_model::room::{Amounts, requests};
 use cluster_model::view::{ClusterView, ObjectKey};
+use dra_allocator::Quantity as Parsed;
+use dra_allocator::quantity::Format;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
@@ -28,7 +31,7 @@ pub(super) fn refusal(quota: &ResourceQuota, pod: &Pod, view: &ClusterView) -> O
         hard.contains_key(key) && *amount > 0 && used.get(key) + amount > limit.get(key)
     })?;
     let at = |list: Option<&BTreeMap<String, Quantity>>| {
-        list.and_then(|list| list.get(&key)).map_or_else(|| "0".to_owned(), |it| it.0.clone())
+        list.and_then(|list| list.get(&key)).map_or_else(|| "0".to_owned(), printed)
     };
     let of_status = quota.status.as_ref().and_then(|status| status.used.as_ref());
     Some(format!(
@@ -44,7 +47,9 @@ pub(super) fn charge(quota: &ResourceQuota, pod: &Pod, view: &ClusterView, used:
     let Some(hard) = hard.filter(|_| counts(quota, pod, view)) else { return };
     let known = Amounts::new(quota.status.as_ref().and_then(|status| status.used.as_ref()));
     for (key, amount) in needed(pod).into_iter().filter(|(key, _)| hard.contains_key(key)) {
-        used[&key] = json!(format!("{}m", known.get(&key) + amount));
+        let format = parsed(&hard[&key]).map_or(Format::DecimalSi, |limit| limit.format());
+        let sum = Parsed::from_milli(known.get(&key) + amount, format);
+        used[&key] = json!(sum.to_string());
     }
 }
 

@@ -96,6 +96,7 @@ impl Answers {
         if let [said, ..] = &outcome.waiting[..] {
             all.extend(self.wrong_waits(said));
         }
+        all.extend(self.ranked_otherwise(outcome));
         all
     }
 
@@ -154,11 +155,13 @@ impl Answers {
         all
     }
 
-    /// Whether `simulate` names other best nodes for a pod than the one that it got.
-    pub(super) fn is_ranked_otherwise(&self, outcome: &Outcome) -> bool {
+    /// The best nodes that `simulate` names for a pod, if it got another one, and nothing is unknown.
+    fn ranked_otherwise(&self, outcome: &Outcome) -> Option<String> {
+        let [Bound { node, .. }] = &outcome.bound[..] else { return None };
         let best = &self.simulate["placed"][0]["equalNodes"];
-        let [Bound { node, .. }] = &outcome.bound[..] else { return false };
-        best.is_array() && !self.is_a_group() && !names(best).contains(node.as_str())
+        let is_sure = best.is_array() && self.simulate["unknown"].is_null() && !self.is_a_group();
+        (is_sure && !names(best).contains(node.as_str()))
+            .then(|| format!("simulate: the best nodes are {best}; bound to {node}"))
     }
 
     /// How the reasons for waiting differ from what the scheduler says.

@@ -13,6 +13,10 @@ const REASONS: &[(&str, &str)] = &[
     ("(pod affinity)", "didn't match pod affinity rules"),
     ("(topology spread constraint)", "didn't match pod topology spread constraints"),
     ("has a volume in another zone", "didn't match PersistentVolume's node affinity"),
+    ("finds no free volume", "didn't find available persistent volumes to bind"),
+    ("more storage than is left", "did not have enough free storage"),
+    ("as many volumes of its driver", "exceed max volume count"),
+    ("only one pod may use it", "ReadWriteOncePod access mode already in-use by another pod"),
 ];
 const NOT_SELECTED: &str = "didn't match Pod's node affinity/selector";
 

@@ -11,7 +11,7 @@ use cluster_model::names::label;
 use cluster_model::predict::{self, work_max};
 use cluster_model::room::{Ask, PodKey, Room};
 use fabric_controller::Group;
-use fabric_controller::decide::supposed;
+use fabric_controller::decide::supposed::Supposed;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -177,7 +177,7 @@ impl<'a> Planner<'a> {
         let shared = group.levels().required().map(FabricLevel::label);
         let shared: Vec<&str> = shared.filter(|_| group.domain_size().is_none()).collect();
         let mut places: BTreeMap<Vec<&str>, Vec<&'a str>> = BTreeMap::new();
-        for node in view.present_nodes() {
+        for node in view.present_nodes().filter(|node| self.cluster.nodes.facts(node).is_some()) {
             let keys = [label::NODE_FABRIC].into_iter().chain(shared.iter().copied());
             let values: Option<Vec<&str>> = keys.map(|key| view.node_label(node, key)).collect();
             if let Some(values) = values {
@@ -192,7 +192,8 @@ impl<'a> Planner<'a> {
             // Without the pods that were added one by one.
             let room = state.room_after(&after.moves);
             let fabric = values.first()?;
-            let found = supposed::places(group, self.cluster.groups, (&room, fabric))?;
+            let places = Supposed::new(group, self.cluster.groups, view, (fabric, &nodes));
+            let found = places.find(&room)?;
             Some((after, found.iter().map(|place| place.node.to_string()).collect()))
         })
     }

@@ -17,6 +17,7 @@ mod groups;
 pub mod holders;
 #[cfg(feature = "server")]
 mod metrics;
+mod place_score;
 pub mod pods;
 #[cfg(feature = "server")]
 mod protocol;

@@ -25,6 +25,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         limits: limits.into(),
         dry_run: limits.dry_run,
         evictions_per_minute: limits.evictions_per_minute,
+        moves_per_hour: limits.moves_per_hour,
         size_paths: SizePaths::with(size_paths),
     };
     let metrics = Metrics::register(&mut registry);

@@ -62,7 +62,17 @@ pub(crate) fn decide<'a>(
     let Some((node, (_, victims))) = best else {
         return Err(scene.refusal(&lower, |units| fits_without(scene, room, units, &pod.ask)));
     };
-    let room_of_node = scene.room_without(room, &victims);
+    preemption_on(scene, room, (key, pod), (node, &victims))
+}
+
+/// The preemption by which a pod gets a node when these units have left.
+pub(crate) fn preemption_on<'a>(
+    scene: &Scene<'a>,
+    room: &Room<'a>,
+    (key, pod): (&PodKey, &WaitingPod),
+    (node, victims): (&str, &[usize]),
+) -> Result<Preemption, NoPreemption> {
+    let room_of_node = scene.room_without(room, victims);
     let fit = room_of_node.attempt(&pod.ask, [node]).map_err(NoPreemption::Unknown)?;
     let Some((_, Prediction::Fits(fit))) = fit.each().next() else {
         return Err(NoPreemption::DoesNotHelp);
@@ -70,7 +80,7 @@ pub(crate) fn decide<'a>(
     let view = scene.cluster.view;
     let placed = placement(view, (key.into(), pod), (node, Vec::new()), fit.allocations);
     let placed = placed.ok_or(NoPreemption::ExtendedResource)?;
-    Ok(preemption(&scene.units, &victims, (pod.priority, None), vec![placed]))
+    Ok(preemption(&scene.units, victims, (pod.priority, None), vec![placed]))
 }
 
 /// The nodes on which the pod may fit when units have left: at most those on which it does when they are

@@ -148,6 +148,15 @@ impl<'a> Units<'a> {
         self.on.get(node).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// The unit that is this pod alone, if the rules let it leave.
+    pub(crate) fn single(&self, node: &str, uid: &str) -> Option<usize> {
+        let mut here = self.on(node).iter().copied();
+        here.find(|unit| {
+            let Unit { pods, is_allowed, .. } = &self.all[*unit];
+            *is_allowed && matches!(&**pods, [leaver] if *leaver.pod.uid == *uid)
+        })
+    }
+
     /// Lets a unit leave a room, or stay.
     pub(crate) fn set(&self, room: &mut Room<'_>, unit: usize, leaves: bool) {
         for Leaver { node, key, .. } in &self.all[unit].pods {

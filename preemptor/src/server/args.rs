@@ -59,6 +59,7 @@ impl From<RuleArgs> for Rules {
             victims: selection(victim_namespaces, victim_classes),
             // The Eviction API refuses such evictions.
             may_violate_budgets: false,
+            may_move: false,
         }
     }
 }
@@ -77,6 +78,10 @@ pub struct LimitArgs {
     /// Maximum number of pods that are evicted per minute. A job with more pods is evicted alone
     #[arg(long, value_name = "NUMBER", default_value = "60")]
     pub evictions_per_minute: NonZeroU32,
+    /// Maximum number of pods per hour that let themselves be moved (dranet.io/movable) and are evicted
+    /// so that others fit, for which nobody of lower priority leaves; 0 moves none
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub moves_per_hour: u32,
     /// How long devices are kept for the pods: until they are written into the claims, or only until
     /// they are free
     #[arg(long, value_enum, default_value_t)]

@@ -10,8 +10,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use preemptor::Rules;
 use proptest::prelude::*;
-use scheduler_ext::score::{Cost, Free, FreeCells, Mix};
+use scheduler_ext::score::{Costs, Free, FreeCells, Mix};
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -146,6 +147,11 @@ fn fits_without(
     .collect()
 }
 
+thread_local! {
+    /// Cells of the cases are in few states, each of which takes long to compute.
+    static COSTS: RefCell<Costs> = RefCell::default();
+}
+
 /// What a pod takes from others: cells and nodes that were all free, and room by the extender's score.
 type Taken = (usize, u64);
 
@@ -180,7 +186,8 @@ fn taken(view: &ClusterView, (node, cells): (&str, usize), devices: &[DeviceId])
         before.iter().zip(&after).filter(|(one, other)| **one == whole && **other != whole);
     let is_broken = before.iter().all(|cell| *cell == whole) && after != before;
     let (_, empty) = room(&|_: &DeviceId| true);
-    let loss = Cost::new(&room_before, &room_after, &empty, &Mix::default()).loss;
+    let rooms = [&room_before, &room_after, &empty];
+    let loss = COSTS.with_borrow_mut(|costs| costs.of(rooms, &Mix::default()).loss);
     (broken.count() + usize::from(is_broken), loss)
 }
 

@@ -115,6 +115,7 @@ impl World {
                 .map(|number| {
                     json!({"name": format!("{prefix}{number}"), "attributes": {
                         "example.com/cell": {"int": number / 2},
+                        "type": {"string": prefix},
                         "resource.kubernetes.io/pciBusID": {"string": address(prefix, number)},
                     }})
                 })

@@ -45,6 +45,8 @@ pub mod label {
     pub const FABRIC_GROUP: &str = "dranet.io/fabric-group";
     /// On a DeviceTaintRule of preemptor: the UID of the first pod that the device is kept for.
     pub const PREEMPTION: &str = "dranet.io/preemption";
+    /// On a DeviceTaintRule of `kubectl dranet defrag --apply`: the UID of the pod that has moved.
+    pub const DEFRAGMENTATION: &str = "dranet.io/defragmentation";
     /// On a claim that admission wrote, and on its template: the name of the template.
     pub const TEMPLATE: &str = "dranet.io/template";
     /// On a node: the fabric of its NICs.

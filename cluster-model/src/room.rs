@@ -157,6 +157,11 @@ impl<'a> Room<'a> {
         self.budget
     }
 
+    /// The devices in use.
+    pub fn in_use(&self) -> &AllocatedState {
+        &self.state
+    }
+
     /// The devices that pods with a node will get, whose allocations the view does not have yet:
     /// watches are not synchronized.
     pub fn in_flight(&self) -> Vec<ClaimAllocation> {

@@ -1,7 +1,7 @@
 //! The devices, shares and capacity in use.
 //!
 //! Follows `AllocatedState` in `structured/internal/allocatedstate.go`. It is a value: a hypothesis
-//! is a clone with additions. Clones share their common part. Entries are kept by pool, so that the
+//! is a clone with changes. Clones share their common part. Entries are kept by pool, so that the
 //! use of a node is found with one look-up per pool.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,11 +16,11 @@ use crate::quantity::Quantity;
 pub struct AllocatedState {
     /// The part that most clones share.
     base: Arc<Held>,
-    /// The additions of this clone.
-    added: Held,
+    /// The pools of which something else is in use in this clone, each as a whole.
+    changed: Held,
 }
 
-type Held = HashMap<PoolId, PoolUse>;
+type Held = HashMap<PoolId, Arc<PoolUse>>;
 
 /// What is held of a pool, by device name.
 #[derive(Clone, Debug, Default)]
@@ -46,13 +46,31 @@ impl AllocatedState {
 
     /// Whether nothing is in use.
     pub fn is_empty(&self) -> bool {
-        self.base.is_empty() && self.added.is_empty()
+        self.pools().all(|(_, held)| held.is_empty())
+    }
+
+    /// What is in use of each pool, in no defined order.
+    fn pools(&self) -> impl Iterator<Item = (&PoolId, &PoolUse)> {
+        let base = self.base.iter().filter(|(pool, _)| !self.changed.contains_key(pool));
+        base.chain(&self.changed).map(|(pool, held)| (pool, &**held))
+    }
+
+    /// What is in use of a pool in this clone. Copies it only if another clone shares it.
+    fn pool_mut(&mut self, pool: PoolId) -> &mut PoolUse {
+        let known = self.base.get(&pool).cloned();
+        let held = match Arc::get_mut(&mut self.base) {
+            Some(base) if self.changed.is_empty() => {
+                drop(known);
+                base.entry(pool).or_default()
+            }
+            _ => self.changed.entry(pool).or_insert_with(|| known.unwrap_or_default()),
+        };
+        Arc::make_mut(held)
     }
 
     /// Marks a whole device as in use. Returns false if it already was.
     pub fn insert(&mut self, device: DeviceId) -> bool {
-        !self.contains(&device)
-            && self.added.entry(device.pool_id()).or_default().devices.insert(device.device)
+        !self.contains(&device) && self.pool_mut(device.pool_id()).devices.insert(device.device)
     }
 
     /// Adds a share of a device.
@@ -77,12 +95,8 @@ impl AllocatedState {
         }
     }
 
-    /// The shares of a device in this clone; copies those of the base first.
     fn share_mut(&mut self, device: DeviceId) -> &mut Shares {
-        let pool = device.pool_id();
-        let base = self.base.get(&pool).and_then(|pool| pool.shares.get(&device.device));
-        let added = self.added.entry(pool).or_default();
-        added.shares.entry(device.device).or_insert_with(|| base.cloned().unwrap_or_default())
+        self.pool_mut(device.pool_id()).shares.entry(device.device).or_default()
     }
 
     /// Returns true if the whole device is in use.
@@ -108,26 +122,27 @@ impl AllocatedState {
 
     /// What is in use of a pool.
     pub(crate) fn pool(&self, pool: &PoolId) -> PoolState<'_> {
-        let added = if self.added.is_empty() { None } else { self.added.get(pool) };
-        PoolState { base: self.base.get(pool), added }
+        let changed = if self.changed.is_empty() { None } else { self.changed.get(pool) };
+        PoolState { held: changed.or_else(|| self.base.get(pool)).map(|held| &**held) }
     }
 
     /// All devices that are in use as a whole, in no defined order.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> {
-        let pools = self.base.iter().chain(&self.added);
-        pools.flat_map(|(pool, held)| held.devices.iter().map(|device| pool.device(device)))
+        self.pools().flat_map(|(pool, held)| held.devices.iter().map(|device| pool.device(device)))
     }
 
-    /// Merges the additions into the base, so that the next clone is cheap.
+    /// Merges the changes into the base, so that the next clone is cheap.
     pub(crate) fn settle(&mut self) {
-        if self.added.is_empty() {
+        if self.changed.is_empty() {
             return;
         }
         let base = Arc::make_mut(&mut self.base);
-        for (pool, added) in self.added.drain() {
-            let held = base.entry(pool).or_default();
-            held.devices.extend(added.devices);
-            held.shares.extend(added.shares);
+        for (pool, held) in self.changed.drain() {
+            if held.is_empty() {
+                base.remove(&pool);
+            } else {
+                base.insert(pool, held);
+            }
         }
     }
 
@@ -139,8 +154,7 @@ impl AllocatedState {
         if !whole && shares.is_none() {
             return;
         }
-        self.settle();
-        let held = Arc::make_mut(&mut self.base).entry(pool).or_default();
+        let held = self.pool_mut(pool);
         if whole {
             held.devices.insert(device.device.clone());
         }
@@ -151,14 +165,30 @@ impl AllocatedState {
 
     /// Releases a device and all its shares.
     pub fn remove(&mut self, device: &DeviceId) {
-        self.settle();
-        let (base, pool) = (Arc::make_mut(&mut self.base), device.pool_id());
-        let Some(held) = base.get_mut(&pool) else { return };
-        held.devices.remove(&device.device);
-        held.shares.remove(&device.device);
-        if held.devices.is_empty() && held.shares.is_empty() {
-            base.remove(&pool);
+        let pool = device.pool_id();
+        if !self.pool(&pool).is_free() {
+            let held = self.pool_mut(pool);
+            held.devices.remove(&device.device);
+            held.shares.remove(&device.device);
+            if held.is_empty() {
+                self.forget(&device.pool_id());
+            }
         }
+    }
+
+    /// Drops what is known of a pool of which nothing is in use, if no other clone shares it.
+    fn forget(&mut self, pool: &PoolId) {
+        if self.changed.is_empty()
+            && let Some(base) = Arc::get_mut(&mut self.base)
+        {
+            base.remove(pool);
+        }
+    }
+}
+
+impl PoolUse {
+    fn is_empty(&self) -> bool {
+        self.devices.is_empty() && self.shares.is_empty()
     }
 }
 
@@ -176,22 +206,17 @@ impl FromIterator<DeviceId> for AllocatedState {
 /// What is in use of one pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolState<'a> {
-    base: Option<&'a PoolUse>,
-    added: Option<&'a PoolUse>,
+    held: Option<&'a PoolUse>,
 }
 
 impl<'a> PoolState<'a> {
-    fn parts(self) -> impl Iterator<Item = &'a PoolUse> {
-        self.base.into_iter().chain(self.added)
-    }
-
     /// Returns true if nothing of the pool is in use.
     pub(crate) fn is_free(self) -> bool {
-        self.base.is_none() && self.added.is_none()
+        self.held.is_none_or(PoolUse::is_empty)
     }
 
     pub(crate) fn contains(self, device: &str) -> bool {
-        self.parts().any(|part| part.devices.contains(device))
+        self.held.is_some_and(|held| held.devices.contains(device))
     }
 
     pub(crate) fn is_shared(self, device: &str) -> bool {
@@ -204,17 +229,16 @@ impl<'a> PoolState<'a> {
 
     /// The names of the devices that are in use as a whole.
     pub(crate) fn devices(self) -> impl Iterator<Item = &'a Arc<str>> {
-        self.parts().flat_map(|part| &part.devices)
+        self.held.into_iter().flat_map(|held| &held.devices)
     }
 
     /// Returns true if a share of any device is in use.
     pub(crate) fn has_shares(self) -> bool {
-        self.parts().any(|part| !part.shares.is_empty())
+        self.held.is_some_and(|held| !held.shares.is_empty())
     }
 
-    /// The shares of a device; entries of the clone include those of the base.
+    /// The shares of a device.
     pub(crate) fn shares(self, device: &str) -> Option<&'a Shares> {
-        let of = |part: Option<&'a PoolUse>| part.and_then(|part| part.shares.get(device));
-        of(self.added).or_else(|| of(self.base))
+        self.held?.shares.get(device)
     }
 }

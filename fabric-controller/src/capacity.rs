@@ -53,21 +53,13 @@ impl<'a> ClusterCapacity<'a> {
         Self { view, budget, fabrics, lowest, has_anti_affinity: nodes.has_anti_affinity() }
     }
 
-    /// One fabric of a room that is supposed.
-    pub(crate) fn of_fabric(room: &Room<'a>, name: &str) -> Self {
-        let (view, nodes, budget) = (room.view(), room.nodes(), room.budget());
-        let of_fabric = view.inventory().node_names().filter(|node| {
-            nodes.facts(node).is_some() && view.node_label(node, label::NODE_FABRIC) == Some(name)
-        });
-        let of_fabric = of_fabric.cloned().collect();
-        let fabric = FabricCapacity {
-            room: room.clone(),
-            budget,
-            nodes: of_fabric,
-            counted: HashMap::new(),
-        };
+    /// One fabric, with these nodes, of a room that is supposed.
+    pub(crate) fn of_fabric(room: &Room<'a>, name: &str, nodes: Arc<[Arc<str>]>) -> Self {
+        let (view, budget) = (room.view(), room.budget());
+        let has_anti_affinity = room.nodes().has_anti_affinity();
+        let fabric = FabricCapacity { room: room.clone(), budget, nodes, counted: HashMap::new() };
         let fabrics = BTreeMap::from([(name.to_owned(), fabric)]);
-        Self { view, budget, fabrics, lowest: None, has_anti_affinity: nodes.has_anti_affinity() }
+        Self { view, budget, fabrics, lowest: None, has_anti_affinity }
     }
 
     /// Gives the next group its share of work.

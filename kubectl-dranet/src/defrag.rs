@@ -1,6 +1,7 @@
 //! `defrag`: the fewest pods to move so that others fit, and their moves.
 
 mod apply;
+mod kept;
 
 use crate::Output;
 use crate::answer::{Defrag, DefragMove};
@@ -129,7 +130,7 @@ fn told(Move { pod, owner: (kind, name), from, to, devices }: &Move) -> DefragMo
         owner: format!("{kind} {name}"),
         from: from.clone(),
         to: to.clone(),
-        devices: *devices,
+        devices: devices.len(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The devices of each node, and how many are free.
 
-use crate::answer::Amount;
+use crate::answer::{Amount, LowerHolder};
 use crate::device_names;
 use cluster_model::device_state::DeviceState;
 use cluster_model::gpu_drivers;
@@ -38,6 +38,8 @@ pub(crate) struct NodeState {
     pub(crate) binds_late: bool,
     /// Why the node takes no new pods.
     pub(crate) closed: Option<Closed>,
+    /// Pods of lower priority than one that waits for devices.
+    pub(crate) lower: Vec<LowerHolder>,
 }
 
 impl NodeState {
@@ -54,6 +56,7 @@ impl NodeState {
             tainted_gpus: Vec::new(),
             binds_late: places(view, node).next().is_some(),
             closed: facts.facts(node).and_then(NodeFacts::closed),
+            lower: Vec::new(),
         };
         let mut taken = view.inventory().state().clone();
         let mut functions = Amount::default();

@@ -1,11 +1,13 @@
 //! What preemptor would do for a pod, and who has which priority.
 
-use crate::answer::{ExplainPreemption, PreemptionVictim};
+use crate::answer::{ExplainPreemption, LowerHolder, PreemptionVictim};
 use crate::settings::PREEMPTOR;
 use crate::source::ReadCluster;
 use crate::text::{counted, listed};
+use cluster_model::node_devices::published;
 use cluster_model::room::{Nodes, PodKey};
 use cluster_model::view::{ClusterView, ObjectKey};
+use dra_allocator::ClaimName;
 use fabric_controller::group::{Group, GroupKey, Member};
 use fabric_controller::preview;
 use jiff::Timestamp;
@@ -13,6 +15,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use preemptor::{Budgets, Cluster, NoPreemption, Pods, Preemption, Rules, Victim, decide_on};
 use serde::Deserialize as _;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// What is known of pods besides their room.
@@ -105,11 +109,46 @@ impl Preemptions {
 
     /// The priority of a pod on a node, if it is not 0.
     pub(crate) fn priority(&self, node: &str, pod: &ObjectKey) -> Option<i32> {
-        let key =
-            PodKey { namespace: pod.namespace.as_str().into(), name: pod.name.as_str().into() };
-        let priority = self.pods.on_node(node, &key)?.priority;
-        (priority != 0).then_some(priority)
+        priority(&self.pods, node, pod).filter(|priority| *priority != 0)
     }
+}
+
+/// The pod of the highest priority that waits for devices and may take them from others, with its
+/// priority; the first by name of equal ones.
+pub(crate) fn first_waiting(pods: &Pods) -> Option<(ObjectKey, i32)> {
+    let waiting = pods.waiting().filter(|(_, pod)| pod.ask.has_claims());
+    let waiting = waiting.filter_map(|(key, pod)| Some((key, pod.ask.preempting_priority()?)));
+    let (key, priority) = waiting.min_by_key(|(key, priority)| (Reverse(*priority), *key))?;
+    Some((key.into(), priority))
+}
+
+/// The pods with devices of a node that have a lower priority than this, by name.
+pub(crate) fn lower_holders(
+    view: &ClusterView,
+    (node, pods): (&str, &Pods),
+    limit: i32,
+) -> Vec<LowerHolder> {
+    let inventory = view.inventory();
+    let devices = published(view, node).map(|(_, device)| device.id());
+    let claims: BTreeSet<&ClaimName> = devices.flat_map(|id| inventory.holders(id)).collect();
+    let users = claims.into_iter().filter_map(|claim| {
+        let key =
+            ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
+        let (user, _) = view.claim(&key)?.pod.as_ref()?;
+        Some(ObjectKey { namespace: key.namespace, name: user.clone() })
+    });
+    let users: BTreeSet<ObjectKey> = users.collect();
+    let lower = users.into_iter().filter_map(|user| {
+        let priority = priority(pods, node, &user).filter(|priority| *priority < limit)?;
+        Some(LowerHolder { pod: user.to_string(), priority })
+    });
+    lower.collect()
+}
+
+/// The priority of a pod on a node.
+fn priority(pods: &Pods, node: &str, pod: &ObjectKey) -> Option<i32> {
+    let key = PodKey { namespace: pod.namespace.as_str().into(), name: pod.name.as_str().into() };
+    Some(pods.on_node(node, &key)?.priority)
 }
 
 impl From<Victim> for PreemptionVictim {

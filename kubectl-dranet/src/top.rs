@@ -1,17 +1,22 @@
 //! `top`: what is free on each node.
 
 use crate::Output;
-use crate::answer::{Amount, NicAmount, Top, TopNode};
+use crate::answer::{Amount, LowerHolder, NicAmount, Top, TopNode};
 use crate::args::{ListForm, TopArgs};
 use crate::kinds::{PODS, USE};
 use crate::nodes::{NodeState, labels};
+use crate::preemption::{first_waiting, lower_holders};
 use crate::source::{self, ReadCluster, Source};
-use crate::text::{self, Short, counted, table};
+use crate::text::{self, Short, counted, listed, table};
 use cluster_model::room::Nodes;
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
+use preemptor::Pods;
+use std::fmt;
 use std::io::{IsTerminal as _, Write as _, stdout};
 use std::time::Duration;
 
+/// The most pods of lower priority that are named for a node.
+const LOWER_MAX: usize = 4;
 /// Moves the cursor to the upper left corner and clears the screen.
 const AGAIN: &str = "\x1b[H\x1b[J";
 
@@ -40,15 +45,23 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
     let mut seen = source.read(&queries, &["Node", "Pod"])?;
     seen.must_know(&USE)?;
     let facts = seen.nodes()?;
+    let mut pods = Pods::default();
+    seen.pods(None)?.iter().for_each(|pod| pods.apply(pod));
     let ReadCluster { view, notes, .. } = seen;
-    let states = states(&view, &facts, args);
+    let mut states = states(&view, &facts, args);
+    let first = first_waiting(&pods);
+    if let Some((_, priority)) = &first {
+        for state in &mut states {
+            state.lower = lower_holders(&view, (&state.name, &pods), *priority);
+        }
+    }
     for asked in &args.nodes {
         let is_there = view.present_nodes().any(|node| node == asked.as_str());
         anyhow::ensure!(is_there, "found no node `{asked}`");
     }
     let text = match args.output {
-        ListForm::Text => person(&states, false),
-        ListForm::Wide => person(&states, true),
+        ListForm::Text => person(&states, false) + &lower(&states, first.as_ref()),
+        ListForm::Wide => person(&states, true) + &lower(&states, first.as_ref()),
         ListForm::Name => text::lines(states.iter().map(|it| format!("node/{}", it.name))),
         ListForm::Json => text::answer(&answer(&states), false)?,
         ListForm::Yaml => text::answer(&answer(&states), true)?,
@@ -153,6 +166,32 @@ fn total(states: &[NodeState]) -> String {
     [Some(free), troubled, closed].into_iter().flatten().collect::<Vec<_>>().join("; ") + "\n"
 }
 
+/// The pods that have devices although one of higher priority waits for some.
+fn lower(states: &[NodeState], first: Option<&(ObjectKey, i32)>) -> String {
+    let mut nodes = states.iter().filter(|it| !it.lower.is_empty()).peekable();
+    let Some((pod, priority)) = first.filter(|_| nodes.peek().is_some()) else {
+        return String::new();
+    };
+    let heading = format!(
+        "\npod {pod} of priority {priority} waits for devices; pods of lower priority have some:"
+    );
+    let nodes = nodes.map(|it| {
+        let mut pods: Vec<String> = it.lower.iter().map(ToString::to_string).collect();
+        let more = pods.len().saturating_sub(LOWER_MAX);
+        pods.truncate(LOWER_MAX);
+        pods.extend((more > 0).then(|| format!("{more} more")));
+        format!("  {}: {}", it.name, listed(&pods))
+    });
+    text::lines([heading].into_iter().chain(nodes))
+}
+
+impl fmt::Display for LowerHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pod, priority } = self;
+        write!(f, "{pod} (priority {priority})")
+    }
+}
+
 fn answer(states: &[NodeState]) -> Top {
     Top { nodes: states.iter().map(node).collect() }
 }
@@ -169,5 +208,6 @@ fn node(it: &NodeState) -> TopNode {
         binds_late: it.binds_late,
         ports: it.troubles().into_iter().map(str::to_owned).collect(),
         closed: it.closed.map(|closed| closed.to_string()),
+        lower: it.lower.clone(),
     }
 }

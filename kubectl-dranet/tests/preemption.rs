@@ -33,9 +33,14 @@ impl Scene {
 
     /// The output of a command on the pod, on one line, with the exit code.
     fn run(&self, args: &[&str]) -> String {
-        let path = |name: &str| self.0.path().join(name).display().to_string();
-        let (pod, cluster) = (path("pod.json"), path("cluster.json"));
-        let all = [&["kubectl-dranet"], args, &["-f", &pod, "--snapshot", &cluster]].concat();
+        let pod = self.0.path().join("pod.json").display().to_string();
+        self.list(&[args, &["-f", &pod]].concat())
+    }
+
+    /// The same of a command on the cluster.
+    fn list(&self, args: &[&str]) -> String {
+        let cluster = self.0.path().join("cluster.json").display().to_string();
+        let all = [&["kubectl-dranet"], args, &["--snapshot", &cluster]].concat();
         match kubectl_dranet::run(&Args::try_parse_from(all).unwrap()) {
             Ok(output) => {
                 let words: Vec<&str> = output.text.split_whitespace().collect();
@@ -125,6 +130,32 @@ fn explain_names_who_would_be_evicted() {
     assert!(told.contains(part), "{told}");
     let told = Scene::new(&installed, &asked(1, 1)).run(&["explain"]);
     assert!(!told.contains("reemptor"), "{told}");
+}
+
+#[test]
+fn top_names_pods_of_lower_priority_than_one_that_waits() {
+    let waiting = |priority: i32| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "high", "namespace": "batch"},
+            "spec": {
+                "priority": priority, "containers": [{"name": "main", "image": "main"}],
+                "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}],
+            },
+        })
+    };
+    let told = |priority: i32| {
+        let mut more = running("low", (1, NODE), &GPUS[..2]).to_vec();
+        more.extend(running("mid", (7, NODE), &GPUS[2..]));
+        more.push(waiting(priority));
+        Scene::new(&more, &asked(0, 1)).list(&["top", "--once"])
+    };
+    let text = told(8);
+    let part = "pod batch/high of priority 8 waits for devices; pods of lower priority have some: \
+                aks-gpu-45139532-vmss000081: batch/low (priority 1) and batch/mid (priority 7)";
+    assert!(text.contains(part), "{text}");
+    assert!(!told(7).contains("batch/mid"), "{}", told(7));
+    assert!(!told(1).contains("waits"), "{}", told(1));
 }
 
 #[test]

@@ -49,5 +49,6 @@ pub(crate) fn preemption(
         placements,
         victims: units.victims(victims),
         kept: kept.into_iter().collect(),
+        moves: false,
     }
 }

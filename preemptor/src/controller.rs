@@ -46,6 +46,7 @@ pub(crate) struct Settings {
     pub(crate) limits: Limits,
     pub(crate) dry_run: bool,
     pub(crate) evictions_per_minute: NonZeroU32,
+    pub(crate) moves_per_hour: u32,
     pub(crate) size_paths: SizePaths,
 }
 
@@ -78,7 +79,8 @@ impl Controller {
         let work = async {
             watched.complete().await;
             let mut sizes = Sizes::new(self.settings.size_paths.clone());
-            let mut memory = Memory::new(self.settings.evictions_per_minute);
+            let Settings { evictions_per_minute, moves_per_hour, .. } = self.settings;
+            let mut memory = Memory::new(evictions_per_minute, moves_per_hour);
             loop {
                 let seen = self.view.read().revision();
                 let is_busy = match self.round(&watched, &mut sizes, &mut memory).await {
@@ -163,8 +165,10 @@ impl Controller {
         let mut groups = objects.groups.groups();
         // Groups whose owner could not be read have no gated pods then.
         sizes.fill(&self.client, &mut groups).await;
-        let begun = begun.iter().map(Begun::as_decided).collect();
-        let Decision { preemption, refusals } = self.decide(objects, groups, begun).await;
+        let begun: Vec<_> = begun.iter().map(Begun::as_decided).collect();
+        let may_move = begun.is_empty() && memory.may_look_for_moves(Instant::now());
+        let rules = Rules { may_move, ..self.settings.rules.clone() };
+        let Decision { preemption, refusals } = self.decide(objects, groups, (begun, rules)).await;
         let mut told: BTreeSet<&str> = refusals.iter().map(|it| it.pod.uid.as_str()).collect();
         for refusal in refusals.iter().filter(|refusal| is_worth_an_event(&refusal.why)) {
             if memory.is_new(&refusal.pod.uid, &refusal.why.to_string()) {
@@ -195,7 +199,11 @@ impl Controller {
             }
         };
         let victims: usize = decided.victims.iter().map(|victim| victim.pods.len()).sum();
-        if !memory.rate.take(victims, Instant::now()) {
+        let now = Instant::now();
+        if decided.moves && !memory.moves.take(victims, now) {
+            return Ok(false);
+        }
+        if !memory.rate.take(victims, now) {
             // Another round follows soon.
             return Ok(true);
         }
@@ -210,9 +218,9 @@ impl Controller {
         &self,
         objects: Objects,
         groups: Vec<Group>,
-        begun: Vec<Preemption>,
+        (begun, rules): (Vec<Preemption>, Rules),
     ) -> Decision {
-        let (view, rules) = (self.view.clone(), self.settings.rules.clone());
+        let view = self.view.clone();
         let decided = tokio::task::spawn_blocking(move || {
             let view = view.read();
             let Objects { pods, nodes, groups: _, budgets } = &objects;

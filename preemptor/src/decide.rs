@@ -5,7 +5,7 @@ use super::decision::{Cluster, Decision, NoPreemption, PodId, Preemption, Refusa
 use super::pods::WaitingPod;
 use super::scene::Scene;
 use super::units::Units;
-use super::{groups, singles};
+use super::{groups, moves, singles};
 use cluster_model::predict::{self, work_max};
 use cluster_model::room::{Ask, Extended, PodKey, Room};
 use cluster_model::view::ObjectKey;
@@ -17,6 +17,9 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// For how many pods it is tried at most in a round whether others can move: that takes long.
+const MOVERS_MAX: usize = 2;
+
 /// Who waits.
 enum Waiter<'a> {
     /// A pod by itself.
@@ -26,7 +29,8 @@ enum Waiter<'a> {
 }
 
 /// Decides on the pods that wait for devices: highest priority first, then the oldest. At most one
-/// preemption begins at a time.
+/// preemption begins at a time. If there is none, pods move for the first one for which that helps, if the
+/// rules allow it.
 ///
 /// Pods that fit, or for which kube-scheduler itself evicts others, are left to it.
 pub fn decide(cluster: Cluster<'_>, rules: &Rules, now: Timestamp) -> Decision {
@@ -40,6 +44,8 @@ pub fn decide(cluster: Cluster<'_>, rules: &Rules, now: Timestamp) -> Decision {
     let scene = Scene::new(cluster, rules, Units::new(cluster, rules, now));
     let mut room = scene.room(&budget);
     let mut refusals = Vec::new();
+    // Pods for which others may move, the first of each kind.
+    let mut refused_pods = Vec::new();
     // Pods that ask for the same, and for which nobody leaves.
     let mut refused: HashMap<(Arc<Ask>, i32), NoPreemption> = HashMap::new();
     for waiter in waiters {
@@ -50,12 +56,24 @@ pub fn decide(cluster: Cluster<'_>, rules: &Rules, now: Timestamp) -> Decision {
             None => {}
             Some(Ok(preemption)) => return Decision { preemption: Some(preemption), refusals },
             Some(Err(why)) => {
+                if let Waiter::Pod(key, pod) = &waiter
+                    && why.is_helped_by_moves()
+                    && refused_pods.len() < MOVERS_MAX
+                    && !waiter.kind().is_some_and(|kind| refused.contains_key(&kind))
+                {
+                    refused_pods.push((*key, *pod));
+                }
                 refused.extend(waiter.kind().map(|kind| (kind, why.clone())));
                 refusals.extend(waiter.pod().map(|pod| Refusal { pod, why }));
             }
         }
     }
-    Decision { preemption: None, refusals }
+    let mut refused = refused_pods.into_iter().filter(|_| rules.may_move);
+    let preemption = refused.find_map(|(key, pod)| {
+        budget.renew(work_max(cluster.view.inventory().node_names().count()));
+        moves::decide(&scene, &room.clone().besides(&key.into()), (key, pod))
+    });
+    Decision { preemption, refusals }
 }
 
 /// What would be decided on one pod, or on its group, if nobody waited before it. `None` if it does not

@@ -52,6 +52,8 @@ pub struct Rules {
     /// Whether pods may leave whose `PodDisruptionBudget` allows no disruption. The Eviction API refuses
     /// to evict them.
     pub may_violate_budgets: bool,
+    /// Whether pods that let themselves be moved leave for pods for which nobody else does.
+    pub may_move: bool,
 }
 
 /// Pods by namespace and `PriorityClass`.
@@ -97,6 +99,8 @@ pub struct Preemption {
     pub victims: Vec<Victim>,
     /// The devices of the placements, free or in use now: kept from other pods until these are bound.
     pub kept: Vec<DeviceId>,
+    /// Whether those who leave let themselves be moved, and there is room for them on other nodes.
+    pub moves: bool,
 }
 
 /// What a pod gets.
@@ -178,6 +182,22 @@ pub enum NoPreemption {
 }
 
 impl NoPreemption {
+    /// Whether the pod may fit if pods move that let themselves be moved.
+    pub(crate) fn is_helped_by_moves(&self) -> bool {
+        match self {
+            Self::NeverPreempts
+            | Self::NobodyIsLower
+            | Self::BudgetForbids(_)
+            | Self::VictimsNotAllowed(_)
+            | Self::DoesNotHelp => true,
+            Self::NotAllowed
+            | Self::NotYet(_)
+            | Self::ExtendedResource
+            | Self::InPodGroup
+            | Self::Unknown(_) => false,
+        }
+    }
+
     /// A single word for events and metrics.
     pub fn reason(&self) -> &'static str {
         match self {

@@ -10,8 +10,9 @@ use cluster_model::fabric_level::FabricLevel;
 use cluster_model::names::label;
 use cluster_model::predict::{self, work_max};
 use cluster_model::room::{Ask, PodKey, Room};
+use dra_allocator::DeviceId;
 use fabric_controller::Group;
-use fabric_controller::decide::supposed;
+use fabric_controller::decide::supposed::Supposed;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -61,8 +62,8 @@ pub struct Move {
     pub from: String,
     /// The node where the pod fits that takes its place.
     pub to: String,
-    /// How many devices it has.
-    pub devices: usize,
+    /// The devices that it has.
+    pub devices: Vec<DeviceId>,
 }
 
 /// A plan.
@@ -72,6 +73,13 @@ pub struct Plan {
     pub moves: Vec<Move>,
     /// The nodes on which the wanted pods fit then.
     pub nodes: Vec<String>,
+}
+
+impl Plan {
+    /// Whether every pod goes to a place that is free already, so that all of them can leave at once.
+    pub fn is_direct(&self) -> bool {
+        self.moves.iter().all(|it| self.moves.iter().all(|other| it.to != other.from))
+    }
 }
 
 /// A pod that may be moved.
@@ -115,7 +123,8 @@ pub fn fewest_moves(
             Wanted::Pods(ask, count) => planner.all(&state, (ask, count), &nodes, moves)?,
             Wanted::Group(group) => planner.group(&state, group, moves)?,
         };
-        Some(Plan { moves: state.moves.iter().map(|(piece, to)| piece.to(to)).collect(), nodes })
+        let moves = state.moves.iter().map(|(piece, to)| planner.told(piece, to));
+        Some(Plan { moves: moves.collect(), nodes })
     })
 }
 
@@ -143,6 +152,23 @@ impl<'a> Planner<'a> {
         let room = Room::new(view, nodes, budget);
         let in_flight = room.in_flight();
         room.holding(&in_flight)
+    }
+
+    fn told(&self, piece: &Piece<'_>, to: &str) -> Move {
+        let Cluster { view, nodes, .. } = self.cluster;
+        let claims = nodes.claims_of(piece.node, piece.key);
+        let owner = piece.pod.owner.as_ref();
+        let owner = owner.map(|(kind, name)| (kind.to_string(), name.to_string()));
+        Move {
+            pod: PodId { key: piece.key.into(), uid: piece.pod.uid.to_string() },
+            owner: owner.unwrap_or_default(),
+            from: piece.node.to_owned(),
+            to: to.to_owned(),
+            devices: claims
+                .flat_map(|(claim, _)| view.inventory().held_by(&claim))
+                .cloned()
+                .collect(),
+        }
     }
 
     /// Room for several pods of a kind, one after another. Returns their nodes too.
@@ -177,7 +203,7 @@ impl<'a> Planner<'a> {
         let shared = group.levels().required().map(FabricLevel::label);
         let shared: Vec<&str> = shared.filter(|_| group.domain_size().is_none()).collect();
         let mut places: BTreeMap<Vec<&str>, Vec<&'a str>> = BTreeMap::new();
-        for node in view.present_nodes() {
+        for node in view.present_nodes().filter(|node| self.cluster.nodes.facts(node).is_some()) {
             let keys = [label::NODE_FABRIC].into_iter().chain(shared.iter().copied());
             let values: Option<Vec<&str>> = keys.map(|key| view.node_label(node, key)).collect();
             if let Some(values) = values {
@@ -192,7 +218,8 @@ impl<'a> Planner<'a> {
             // Without the pods that were added one by one.
             let room = state.room_after(&after.moves);
             let fabric = values.first()?;
-            let found = supposed::places(group, self.cluster.groups, (&room, fabric))?;
+            let places = Supposed::new(group, self.cluster.groups, view, (fabric, &nodes));
+            let found = places.find(&room)?;
             Some((after, found.iter().map(|place| place.node.to_string()).collect()))
         })
     }
@@ -316,20 +343,6 @@ impl<'a> State<'a> {
         self.room.let_leave(piece.node, piece.key);
         self.moves.push((piece, to.into()));
         self
-    }
-}
-
-impl Piece<'_> {
-    fn to(&self, node: &str) -> Move {
-        let owner = self.pod.owner.as_ref();
-        let owner = owner.map(|(kind, name)| (kind.to_string(), name.to_string()));
-        Move {
-            pod: PodId { key: self.key.into(), uid: self.pod.uid.to_string() },
-            owner: owner.unwrap_or_default(),
-            from: self.node.to_owned(),
-            to: node.to_owned(),
-            devices: self.devices,
-        }
     }
 }
 

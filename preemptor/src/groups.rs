@@ -9,7 +9,7 @@ use cluster_model::names::label;
 use cluster_model::room::Room;
 use cluster_model::view::ObjectKey;
 use fabric_controller::Group;
-use fabric_controller::decide::supposed::places;
+use fabric_controller::decide::supposed::Supposed;
 use std::collections::BTreeSet;
 
 /// The most fabrics on which the least harmful set is searched for: those first where the lowest
@@ -22,17 +22,24 @@ const UNITS_MAX: usize = 24;
 struct FabricTrial<'t, 'a> {
     scene: &'t Scene<'a>,
     room: Room<'a>,
-    group: &'t Group,
-    fabric: &'t str,
+    places: &'t Supposed<'t>,
 }
 
 impl Trial for FabricTrial<'_, '_> {
+    type Harm = Harm;
+
     fn set(&mut self, unit: usize, leaves: bool) {
         self.scene.units.set(&mut self.room, unit, leaves);
     }
 
     fn suffices(&mut self) -> bool {
-        places(self.group, self.scene.cluster.groups, (&self.room, self.fabric)).is_some()
+        self.places.find(&self.room).is_some()
+    }
+
+    fn with_place(&mut self, harm: Harm) -> Harm {
+        let places = self.places.find(&self.room).unwrap_or_default();
+        let placed = places.iter().map(|place| (&*place.node, &*place.devices));
+        harm.at(self.scene.places.loss(&self.room, placed))
     }
 }
 
@@ -53,42 +60,50 @@ pub(crate) fn decide<'a>(
     let lower = scene.lower(priority);
     let view = scene.cluster.view;
     let home = group.fabric(|node| view.node_label(node, label::NODE_FABRIC).map(str::to_owned));
-    let mut best: Option<(&str, Found<Harm>)> = None;
     let fabrics = scene.fabrics();
     let open = || fabrics.iter().filter(|(name, _)| home.as_deref().is_none_or(|it| it == **name));
-    let mut trials: Vec<_> = open()
-        .filter_map(|(fabric, nodes)| {
-            let here = scene.units.on(nodes.iter().copied());
-            let here: BTreeSet<usize> = here.intersection(&lower.free).copied().collect();
-            let trial = FabricTrial { scene, room: room.clone(), group, fabric };
-            Some((highest(trial, &here)?, *fabric, here))
+    let fabrics: Vec<_> = open()
+        .map(|(fabric, nodes)| {
+            let places = Supposed::new(group, scene.cluster.groups, view, (fabric, nodes));
+            let here = nodes.iter().flat_map(|node| scene.units.on(node)).copied();
+            let here: BTreeSet<usize> = here.filter(|unit| lower.free.contains(unit)).collect();
+            (places, here)
         })
         .collect();
-    trials.sort_by_key(|(highest, fabric, _)| (*highest, *fabric));
+    let mut trials: Vec<_> = fabrics
+        .iter()
+        .filter_map(|(places, here)| {
+            let trial = FabricTrial { scene, room: room.clone(), places };
+            Some((highest(trial, here)?, places, here))
+        })
+        .collect();
+    trials.sort_by_key(|(highest, places, _)| (*highest, places.fabric()));
+    let mut best: Option<(&Supposed<'_>, Found<Harm>)> = None;
     let mut tries = TRIES;
-    for (_, fabric, here) in trials.into_iter().take(FABRICS_MAX) {
-        let mut trial = FabricTrial { scene, room: room.clone(), group, fabric };
-        let known = best.as_ref().map(|(_, (harm, _))| harm.clone());
-        if let Some(found) = least(scene, &mut trial, &here, &mut tries)
-            && known.is_none_or(|harm| found.0 < harm)
+    for (_, places, here) in trials.into_iter().take(FABRICS_MAX) {
+        let mut trial = FabricTrial { scene, room: room.clone(), places };
+        let known = best.as_ref().map(|(_, (harm, _))| harm);
+        if let Some(found) = least(scene, &mut trial, (here, known), &mut tries)
+            && known.is_none_or(|harm| found.0 < *harm)
         {
-            best = Some((fabric, found));
+            best = Some((places, found));
         }
     }
-    let Some((fabric, (_, victims))) = best else {
+    let Some((places, (_, victims))) = best else {
         return Err(scene.refusal(&lower, |units| {
-            open().any(|(fabric, _)| fits_without(scene, room, units, (group, fabric)))
+            fabrics
+                .iter()
+                .any(|(places, _)| places.find(&scene.room_without(room, units)).is_some())
         }));
     };
-    let room = scene.room_without(room, &victims);
-    let placed = places(group, scene.cluster.groups, (&room, fabric));
+    let placed = places.find(&scene.room_without(room, &victims));
     let placed = placed.ok_or(NoPreemption::DoesNotHelp)?.into_iter().map(|place| {
         let key = ObjectKey { namespace: group.key.namespace.clone(), name: place.pod };
         let pod = scene.cluster.pods.waiting_pod(&key)?;
         placement(view, (key, pod), (&place.node, place.domains), place.devices)
     });
     let placed = placed.collect::<Option<Vec<_>>>().ok_or(NoPreemption::ExtendedResource)?;
-    Ok(preemption(&scene.units, &victims, (priority, Some(fabric)), placed))
+    Ok(preemption(&scene.units, &victims, (priority, Some(places.fabric())), placed))
 }
 
 /// The priority up to which all of these units must leave so that the group fits; `None` if it never
@@ -106,33 +121,23 @@ fn highest(mut trial: FabricTrial<'_, '_>, units: &BTreeSet<usize>) -> Option<i3
     priorities.get(enough).copied()
 }
 
-/// The least harmful set of these units.
+/// The least harmful set of these units, unless it is more harmful than the best one known.
 fn least(
     scene: &Scene<'_>,
     trial: &mut FabricTrial<'_, '_>,
-    units: &BTreeSet<usize>,
+    (units, known): (&BTreeSet<usize>, Option<&Harm>),
     tries: &mut usize,
 ) -> Option<Found<Harm>> {
-    let order = scene.reprieve_order(units);
+    let order = scene.reprieve_order(units.iter().copied());
     trial.set_all(&order, true);
     if !trial.suffices() {
         return None;
     }
-    let first = scene.first(&order, trial);
+    let first = scene.first(&order, trial, known);
     // Of many units, what can be better is not found in time.
     if order.len() > UNITS_MAX {
         return first;
     }
-    let known = first.as_ref().map(|(harm, _)| harm.clone());
+    let known = first.as_ref().map(|(harm, _)| harm).or(known).cloned();
     scene.better(&order, trial, known, tries).or(first)
-}
-
-fn fits_without<'a>(
-    scene: &Scene<'a>,
-    room: &Room<'a>,
-    units: &BTreeSet<usize>,
-    (group, fabric): (&Group, &str),
-) -> bool {
-    let room = scene.room_without(room, units);
-    places(group, scene.cluster.groups, (&room, fabric)).is_some()
 }

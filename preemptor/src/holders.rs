@@ -16,6 +16,9 @@ struct ClaimTrial<'t, 'a> {
 }
 
 impl Trial for ClaimTrial<'_, '_> {
+    /// The number of claims.
+    type Harm = usize;
+
     fn set(&mut self, unit: usize, leaves: bool) {
         self.leaving[unit] = leaves;
     }

@@ -15,8 +15,11 @@ pub mod decision;
 pub mod defrag;
 mod groups;
 pub mod holders;
+pub mod kept;
 #[cfg(feature = "server")]
 mod metrics;
+mod moves;
+mod place_score;
 pub mod pods;
 #[cfg(feature = "server")]
 mod protocol;

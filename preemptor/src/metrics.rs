@@ -27,6 +27,7 @@ struct ReasonLabel {
 pub(crate) struct Metrics {
     results: Family<ResultLabel, Counter>,
     victims: Counter,
+    moves: Counter,
     in_vain: Family<ReasonLabel, Counter>,
     time: Histogram,
     begun: Gauge,
@@ -37,6 +38,7 @@ impl Metrics {
         let metrics = Self {
             results: Family::default(),
             victims: Counter::default(),
+            moves: Counter::default(),
             in_vain: Family::default(),
             // From 1 s to 2 hours.
             time: Histogram::new(exponential_buckets(1.0, 2.0, 14)),
@@ -50,6 +52,8 @@ impl Metrics {
         registry.register("preemptions", help, metrics.results.clone());
         let help = "Pods evicted for pods that wait for devices";
         registry.register("preemption_victims", help, metrics.victims.clone());
+        let help = "Pods evicted so that they move and others fit";
+        registry.register("moves", help, metrics.moves.clone());
         let help = "Pods evicted for pods that were not bound then, by reason";
         registry.register("evicted_without_bound_pod", help, metrics.in_vain.clone());
         let help = "Time from the start of a preemption until its pods are bound";
@@ -63,8 +67,9 @@ impl Metrics {
         self.begun.set(i64::try_from(preemptions).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn count_evicted(&self) {
-        self.victims.inc();
+    /// Counts a pod that was evicted, or that moves.
+    pub(crate) fn count_evicted(&self, moves: bool) {
+        if moves { &self.moves } else { &self.victims }.inc();
     }
 
     /// Counts the end of a preemption that has begun this many seconds ago. `evicted` is how many pods

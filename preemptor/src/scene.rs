@@ -1,6 +1,7 @@
 //! A round of decisions: the cluster, its room, and who may leave.
 
 use super::decision::{Cluster, NoPreemption, Rules};
+use super::place_score::PlaceScore;
 use super::search::{Found, Improvement, Trial, reprieve};
 use super::units::{Harm, Units};
 use cluster_model::names::label;
@@ -15,11 +16,13 @@ pub(crate) struct Scene<'a> {
     pub(crate) cluster: Cluster<'a>,
     pub(crate) rules: &'a Rules,
     pub(crate) units: Units<'a>,
+    pub(crate) places: PlaceScore,
     /// The nodes on which nothing is decided: those of preemptions that have begun, and their fabrics.
     busy: HashSet<&'a str>,
 }
 
 /// The units that a pod of a priority could displace.
+#[derive(Default)]
 pub(crate) struct Lower {
     /// Those that may leave.
     pub(crate) free: BTreeSet<usize>,
@@ -31,15 +34,8 @@ pub(crate) struct Lower {
 
 impl<'a> Scene<'a> {
     pub(crate) fn new(cluster: Cluster<'a>, rules: &'a Rules, units: Units<'a>) -> Self {
-        let placements = cluster.begun.iter().flat_map(|it| &it.placements);
-        let nodes: HashSet<&str> = placements.map(|placement| &*placement.node).collect();
-        let fabric = |node: &str| cluster.view.node_label(node, label::NODE_FABRIC);
-        let fabrics: HashSet<&str> = nodes.iter().filter_map(|node| fabric(node)).collect();
-        let all = cluster.view.present_nodes();
-        let busy = all.filter(|node| {
-            nodes.contains(node) || fabric(node).is_some_and(|fabric| fabrics.contains(fabric))
-        });
-        Self { cluster, rules, units, busy: busy.collect() }
+        let busy = busy_nodes(cluster);
+        Self { cluster, rules, units, places: PlaceScore::default(), busy }
     }
 
     /// The nodes on which a preemption may begin.
@@ -47,10 +43,11 @@ impl<'a> Scene<'a> {
         self.cluster.view.present_nodes().filter(|node| !self.busy.contains(node))
     }
 
-    /// The nodes of each fabric, where nothing has begun.
+    /// The nodes of each fabric, where nothing has begun. A node that the watch of nodes has not reported
+    /// takes no pods yet.
     pub(crate) fn fabrics(&self) -> BTreeMap<&'a str, Vec<&'a str>> {
         let mut fabrics: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for node in self.nodes() {
+        for node in self.nodes().filter(|node| self.cluster.nodes.facts(node).is_some()) {
             if let Some(fabric) = self.cluster.view.node_label(node, label::NODE_FABRIC) {
                 fabrics.entry(fabric).or_default().push(node);
             }
@@ -101,17 +98,16 @@ impl<'a> Scene<'a> {
 
     /// The units below a priority.
     pub(crate) fn lower(&self, priority: i32) -> Lower {
-        let mut lower =
-            Lower { free: BTreeSet::new(), budgeted: BTreeSet::new(), forbidden: BTreeSet::new() };
-        for (index, unit) in self.units.all().filter(|(_, unit)| unit.highest < priority) {
-            let of_kind = if !unit.is_allowed {
+        let mut lower = Lower::default();
+        for unit in self.units.below(priority) {
+            let of_kind = if !self.units.get(unit).is_allowed {
                 &mut lower.forbidden
-            } else if !self.rules.may_violate_budgets && self.violates_a_budget(index) {
+            } else if !self.rules.may_violate_budgets && self.violates_a_budget(unit) {
                 &mut lower.budgeted
             } else {
                 &mut lower.free
             };
-            of_kind.insert(index);
+            of_kind.insert(unit);
         }
         lower
     }
@@ -150,39 +146,61 @@ impl<'a> Scene<'a> {
 
     /// The order in which units are let stay: those first whose eviction violates a budget, then the
     /// most important.
-    pub(crate) fn reprieve_order(&self, units: &BTreeSet<usize>) -> Vec<usize> {
-        let all: Vec<usize> = units.iter().copied().collect();
-        let (violating, others): (Vec<_>, Vec<_>) = if self.rules.may_violate_budgets {
-            all.into_iter().partition(|unit| self.violates_a_budget(*unit))
-        } else {
-            (Vec::new(), all)
-        };
-        violating.into_iter().chain(others).collect()
+    pub(crate) fn reprieve_order(&self, units: impl IntoIterator<Item = usize>) -> Vec<usize> {
+        let mut all: Vec<usize> = units.into_iter().collect();
+        if self.rules.may_violate_budgets {
+            all.sort_by_key(|unit| (!self.violates_a_budget(*unit), *unit));
+        }
+        all
     }
 
     /// Whether the eviction of this unit alone violates a budget.
     fn violates_a_budget(&self, unit: usize) -> bool {
-        self.units.violated(&[unit]).iter().any(Option::is_some)
+        self.units.violations(unit) > 0
     }
 
-    /// The set that kube-scheduler's order leads to; `None` if it is not allowed. All of `order` leave
-    /// before and after.
-    pub(crate) fn first(&self, order: &[usize], trial: &mut impl Trial) -> Option<Found<Harm>> {
+    /// The set that kube-scheduler's order leads to; `None` if it is not allowed, or more harmful than
+    /// `best`. All of `order` leave before and after.
+    pub(crate) fn first(
+        &self,
+        order: &[usize],
+        trial: &mut impl Trial<Harm = Harm>,
+        best: Option<&Harm>,
+    ) -> Option<Found<Harm>> {
         let mut victims = reprieve(order, trial);
         victims.sort_unstable();
+        let harm = self.allowed_harm(&victims);
+        let harm = harm.filter(|harm| best.is_none_or(|best| harm <= best));
+        let harm = harm.map(|harm| trial.with_place(harm));
         trial.set_all(order, true);
-        Some((self.allowed_harm(&victims)?, victims))
+        Some((harm?, victims))
     }
 
     /// A set that is less harmful than `best`, if one is found within these tries.
     pub(crate) fn better(
         &self,
         order: &[usize],
-        trial: &mut impl Trial,
+        trial: &mut impl Trial<Harm = Harm>,
         best: Option<Harm>,
         tries: &mut usize,
     ) -> Option<Found<Harm>> {
         let harm = |units: &[usize]| self.allowed_harm(units);
         Improvement { order, trial, harm, best, tries }.search()
     }
+}
+
+/// The nodes on which nothing is decided: those of preemptions that have begun, and their fabrics.
+fn busy_nodes(cluster: Cluster<'_>) -> HashSet<&str> {
+    let placements = cluster.begun.iter().flat_map(|it| &it.placements);
+    let nodes: HashSet<&str> = placements.map(|placement| &*placement.node).collect();
+    if nodes.is_empty() {
+        return nodes;
+    }
+    let fabric = |node: &str| cluster.view.node_label(node, label::NODE_FABRIC);
+    let fabrics: HashSet<&str> = nodes.iter().filter_map(|node| fabric(node)).collect();
+    let all = cluster.view.present_nodes();
+    let busy = all.filter(|node| {
+        nodes.contains(node) || fabric(node).is_some_and(|fabric| fabrics.contains(fabric))
+    });
+    busy.collect()
 }

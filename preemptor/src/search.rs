@@ -10,10 +10,17 @@ pub(crate) const TRIES: usize = 512;
 
 /// A hypothesis: some units leave, and perhaps that suffices.
 pub(crate) trait Trial {
+    /// What is lost if units leave.
+    type Harm: Ord + Clone;
     /// Lets a unit leave, or stay.
     fn set(&mut self, unit: usize, leaves: bool);
     /// Whether it suffices that the units leave that do now.
     fn suffices(&mut self) -> bool;
+    /// What is lost in all, if it suffices that the units leave that do now: with what others lose by
+    /// the place that is taken then.
+    fn with_place(&mut self, harm: Self::Harm) -> Self::Harm {
+        harm
+    }
     /// Lets units leave, or stay.
     fn set_all(&mut self, units: &[usize], leave: bool) {
         for unit in units {
@@ -51,20 +58,21 @@ pub(crate) fn reprieve(order: &[usize], trial: &mut impl Trial) -> Vec<usize> {
 }
 
 /// Searches for a set that is less harmful than the best one so far, among these units, all of which
-/// leave before and after. `harm` is `None` if a set, and so each larger one, is not allowed.
-pub(crate) struct Improvement<'t, T, H, C> {
+/// leave before and after. `harm` is `None` if a set, and so each larger one, is not allowed; without
+/// what the place adds.
+pub(crate) struct Improvement<'t, T: Trial, H> {
     pub(crate) order: &'t [usize],
     pub(crate) trial: &'t mut T,
     pub(crate) harm: H,
     /// The best harm so far.
-    pub(crate) best: Option<C>,
+    pub(crate) best: Option<T::Harm>,
     /// How many more sets are tried.
     pub(crate) tries: &'t mut usize,
 }
 
-impl<T: Trial, H: Fn(&[usize]) -> Option<C>, C: Ord + Clone> Improvement<'_, T, H, C> {
+impl<T: Trial, H: Fn(&[usize]) -> Option<T::Harm>> Improvement<'_, T, H> {
     /// Returns a better set, if there is one.
-    pub(crate) fn search(mut self) -> Option<Found<C>> {
+    pub(crate) fn search(mut self) -> Option<Found<T::Harm>> {
         let mut found = None;
         self.descend(0, &mut Vec::new(), true, &mut found);
         found
@@ -76,7 +84,7 @@ impl<T: Trial, H: Fn(&[usize]) -> Option<C>, C: Ord + Clone> Improvement<'_, T, 
         at: usize,
         chosen: &mut Vec<usize>,
         suffices: bool,
-        found: &mut Option<Found<C>>,
+        found: &mut Option<Found<T::Harm>>,
     ) {
         let Some(harm) = (self.harm)(chosen) else { return };
         if self.best.as_ref().is_some_and(|best| *best <= harm) {
@@ -90,8 +98,11 @@ impl<T: Trial, H: Fn(&[usize]) -> Option<C>, C: Ord + Clone> Improvement<'_, T, 
             }
         }
         let Some(unit) = self.order.get(at).copied() else {
-            self.best = Some(harm.clone());
-            *found = Some((harm, chosen.clone()));
+            let harm = self.trial.with_place(harm);
+            if self.best.as_ref().is_none_or(|best| harm < *best) {
+                self.best = Some(harm.clone());
+                *found = Some((harm, chosen.clone()));
+            }
             return;
         };
         self.trial.set(unit, false);

@@ -25,12 +25,24 @@ struct NodeTrial<'t, 'a> {
 }
 
 impl Trial for NodeTrial<'_, '_> {
+    type Harm = Harm;
+
     fn set(&mut self, unit: usize, leaves: bool) {
         self.scene.units.set(self.room, unit, leaves);
     }
 
     fn suffices(&mut self) -> bool {
         matches!(self.room.why_not(self.node, self.ask), Ok(None))
+    }
+
+    fn with_place(&mut self, harm: Harm) -> Harm {
+        let Ok(attempt) = self.room.attempt(self.ask, [self.node]) else { return harm };
+        let fit = attempt.each().next();
+        let allocations = match &fit {
+            Some((_, Prediction::Fits(fit))) => &*fit.allocations,
+            Some((_, Prediction::No(_))) | None => &[],
+        };
+        harm.at(self.scene.places.loss(self.room, [(self.node, allocations)]))
     }
 }
 
@@ -41,16 +53,26 @@ pub(crate) fn decide<'a>(
     (key, pod): (&PodKey, &WaitingPod),
 ) -> Result<Preemption, NoPreemption> {
     let lower = scene.lower(pod.priority);
-    let nodes = candidates(scene, room, &lower.free, &pod.ask)?;
-    let mut trials: Vec<_> =
-        nodes.into_iter().filter_map(|node| bound(scene, &lower, node)).collect();
-    trials.sort_by(|one, other| (&one.0, one.1).cmp(&(&other.0, other.1)));
-    let most = NODES_MIN.max(scene.nodes().count() / NODES_PART);
-    let best = least(scene, &mut room.clone(), &pod.ask, &trials[..trials.len().min(most)]);
+    let nodes = candidates(scene, room, &pod.ask)?.into_iter();
+    let mut order: Vec<_> =
+        nodes.filter_map(|node| Some((node, cheapest(scene, &lower, node)?))).collect();
+    order.sort_by(|(one, a), (other, b)| scene.units.compare(*a, *b).then(one.cmp(other)));
+    let best = Search { scene, ask: &pod.ask, free: &lower.free, best: None }
+        .run(&mut room.clone(), &order);
     let Some((node, (_, victims))) = best else {
         return Err(scene.refusal(&lower, |units| fits_without(scene, room, units, &pod.ask)));
     };
-    let room_of_node = scene.room_without(room, &victims);
+    preemption_on(scene, room, (key, pod), (node, &victims))
+}
+
+/// The preemption by which a pod gets a node when these units have left.
+pub(crate) fn preemption_on<'a>(
+    scene: &Scene<'a>,
+    room: &Room<'a>,
+    (key, pod): (&PodKey, &WaitingPod),
+    (node, victims): (&str, &[usize]),
+) -> Result<Preemption, NoPreemption> {
+    let room_of_node = scene.room_without(room, victims);
     let fit = room_of_node.attempt(&pod.ask, [node]).map_err(NoPreemption::Unknown)?;
     let Some((_, Prediction::Fits(fit))) = fit.each().next() else {
         return Err(NoPreemption::DoesNotHelp);
@@ -58,82 +80,93 @@ pub(crate) fn decide<'a>(
     let view = scene.cluster.view;
     let placed = placement(view, (key.into(), pod), (node, Vec::new()), fit.allocations);
     let placed = placed.ok_or(NoPreemption::ExtendedResource)?;
-    Ok(preemption(&scene.units, &victims, (pod.priority, None), vec![placed]))
+    Ok(preemption(&scene.units, victims, (pod.priority, None), vec![placed]))
 }
 
-/// The nodes on which the pod may fit when units have left.
+/// The nodes on which the pod may fit when units have left: at most those on which it does when they are
+/// empty.
 fn candidates<'a>(
     scene: &Scene<'a>,
     room: &Room<'a>,
-    units: &BTreeSet<usize>,
     ask: &Ask,
 ) -> Result<Vec<&'a str>, NoPreemption> {
-    // Where pods of other nodes leave, one with terms may fit on less nodes.
+    // The pods that are there decide where one with terms may be.
     if ask.has_terms() {
-        let with_units: BTreeSet<&str> = scene.units.nodes().collect();
-        return Ok(scene.nodes().filter(|node| with_units.contains(node)).collect());
+        return Ok(scene.nodes().collect());
     }
-    let room = scene.room_without(room, units);
-    let attempt = room.attempt(ask, scene.nodes()).map_err(NoPreemption::Unknown)?;
+    let attempt = room.emptied().attempt(ask, scene.nodes()).map_err(NoPreemption::Unknown)?;
     Ok(attempt.fits())
 }
 
-/// The least harm that is possible on a node, the node, and its units in the order in which they are let
-/// stay; `None` if nobody can leave there.
-fn bound<'a>(
-    scene: &Scene<'a>,
-    lower: &Lower,
-    node: &'a str,
-) -> Option<(Harm, &'a str, Vec<usize>)> {
-    let here = scene.units.on([node]);
-    let here: BTreeSet<usize> = here.intersection(&lower.free).copied().collect();
-    let least = here.iter().map(|unit| scene.units.harm(&[*unit])).min()?;
-    Some((least, node, scene.reprieve_order(&here)))
+/// The unit of a node that can leave with the least harm.
+fn cheapest(scene: &Scene<'_>, lower: &Lower, node: &str) -> Option<usize> {
+    let here = scene.units.on(node).iter().filter(|unit| lower.free.contains(unit));
+    here.copied().min_by(|one, other| scene.units.compare(*one, *other))
 }
 
-/// The least harmful set of units, and its node.
-fn least<'a>(
-    scene: &Scene<'a>,
-    room: &mut Room<'a>,
-    ask: &Ask,
-    trials: &[(Harm, &'a str, Vec<usize>)],
-) -> Option<(&'a str, Found<Harm>)> {
-    let mut best: Option<(&'a str, Found<Harm>)> = None;
-    let mut tries = TRIES;
-    let mut looked_at = Vec::new();
-    for (bound, node, order) in trials {
-        // The next ones are not better either.
-        if best.as_ref().is_some_and(|(_, (harm, _))| harm < bound) {
-            break;
-        }
-        let mut trial = NodeTrial { scene, room, ask, node };
-        trial.set_all(order, true);
-        if trial.suffices() {
-            looked_at.push((*node, order));
-            if let Some(found) = scene.first(order, &mut trial) {
-                replace(&mut best, node, found);
+/// The search for the least harmful set of units, and its node.
+struct Search<'t, 'a> {
+    scene: &'t Scene<'a>,
+    ask: &'t Ask,
+    /// The units that may leave.
+    free: &'t BTreeSet<usize>,
+    best: Option<(&'a str, Found<Harm>)>,
+}
+
+impl<'a> Search<'_, 'a> {
+    /// Searches these nodes, each with its cheapest unit, in this order.
+    fn run(
+        mut self,
+        room: &mut Room<'a>,
+        nodes: &[(&'a str, usize)],
+    ) -> Option<(&'a str, Found<Harm>)> {
+        let most = NODES_MIN.max(self.scene.nodes().count() / NODES_PART);
+        let mut open = Vec::new();
+        for (node, cheapest) in nodes {
+            let bound = self.scene.units.harm(&[*cheapest]);
+            // The next ones are not better either.
+            if open.len() == most || self.harm().is_some_and(|harm| *harm < bound) {
+                break;
             }
+            let order = self.order(node);
+            let mut trial = NodeTrial { scene: self.scene, room, ask: self.ask, node };
+            trial.set_all(&order, true);
+            if trial.suffices() {
+                let found = self.scene.first(&order, &mut trial, self.harm());
+                self.keep(node, found);
+                open.push((*node, order.clone()));
+            }
+            trial.set_all(&order, false);
         }
-        trial.set_all(order, false);
-    }
-    for (node, order) in looked_at {
-        let mut trial = NodeTrial { scene, room, ask, node };
-        trial.set_all(order, true);
-        let known = best.as_ref().map(|(_, (harm, _))| harm.clone());
-        if let Some(found) = scene.better(order, &mut trial, known, &mut tries) {
-            replace(&mut best, node, found);
+        let mut tries = TRIES;
+        for (node, order) in open {
+            let mut trial = NodeTrial { scene: self.scene, room, ask: self.ask, node };
+            trial.set_all(&order, true);
+            let found = self.scene.better(&order, &mut trial, self.harm().cloned(), &mut tries);
+            self.keep(node, found);
+            trial.set_all(&order, false);
         }
-        trial.set_all(order, false);
+        self.best
     }
-    best
-}
 
-/// Keeps the less harmful set; of equal ones, that on the first node by name.
-fn replace<'a>(best: &mut Option<(&'a str, Found<Harm>)>, node: &'a str, found: Found<Harm>) {
-    let is_better =
-        best.as_ref().is_none_or(|(known, (harm, _))| (&found.0, node) < (harm, *known));
-    if is_better {
-        *best = Some((node, found));
+    /// The least harm so far.
+    fn harm(&self) -> Option<&Harm> {
+        self.best.as_ref().map(|(_, (harm, _))| harm)
+    }
+
+    /// The units of a node that may leave, in the order in which they are let stay.
+    fn order(&self, node: &str) -> Vec<usize> {
+        let here = self.scene.units.on(node).iter().copied();
+        self.scene.reprieve_order(here.filter(|unit| self.free.contains(unit)))
+    }
+
+    /// Keeps the less harmful set; of equal ones, that on the first node by name.
+    fn keep(&mut self, node: &'a str, found: Option<Found<Harm>>) {
+        let Some(found) = found else { return };
+        let known = self.best.as_ref().map(|(known, (harm, _))| (harm, *known));
+        if known.is_none_or(|known| (&found.0, node) < known) {
+            self.best = Some((node, found));
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who leaves together: single pods, and gangs as a whole.
 
 use super::decision::{Cluster, PodId, Rules, Victim, VictimPod};
+use super::place_score::PlaceLoss;
 use super::pods::BoundPod;
 use cluster_model::gpu_drivers;
 use cluster_model::names::label;
@@ -9,11 +10,12 @@ use cluster_model::view::ObjectKey;
 use fabric_controller::Gang;
 use k8s_openapi::jiff::Timestamp;
 use std::cell::OnceCell;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 /// Pods that leave together.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Unit<'a> {
     /// The pods, by importance.
     pub(crate) pods: Vec<Leaver<'a>>,
@@ -23,8 +25,14 @@ pub(crate) struct Unit<'a> {
     pub(crate) highest: i32,
     /// Whether the rules let all of them leave.
     pub(crate) is_allowed: bool,
+    /// What all pods weigh.
+    weight: i64,
+    /// The earliest start of those with the highest priority.
+    start: i64,
     /// The GPUs of the pods, times the seconds since each started.
     gpu_seconds: OnceCell<i64>,
+    /// How many evictions violate a budget if it leaves alone.
+    violations: OnceCell<usize>,
 }
 
 /// A pod that may leave.
@@ -59,7 +67,8 @@ pub(crate) struct Units<'a> {
 }
 
 /// What is lost if units leave, in the order of kube-scheduler (`pickOneNodeForPreemption` in
-/// `pkg/scheduler/framework/preemption`), then work that is done in vain. More units are always worse.
+/// `pkg/scheduler/framework/preemption`), then work that is done in vain, then what others lose by the
+/// place that is taken. More units are always worse.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Harm {
     /// How many evictions violate a `PodDisruptionBudget`.
@@ -74,6 +83,15 @@ pub(crate) struct Harm {
     start: Reverse<i64>,
     /// The GPUs of the pods, times the seconds since each started.
     gpu_seconds: i64,
+    /// Nothing until the place is known.
+    place: PlaceLoss,
+}
+
+impl Harm {
+    /// The same with what the place takes.
+    pub(crate) fn at(self, place: PlaceLoss) -> Self {
+        Self { place, ..self }
+    }
 }
 
 impl<'a> Units<'a> {
@@ -104,17 +122,20 @@ impl<'a> Units<'a> {
         all.sort_by(|one, other| one.pods[0].importance().cmp(&other.pods[0].importance()));
         let mut on: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, unit) in all.iter().enumerate() {
-            let nodes: BTreeSet<&str> = unit.pods.iter().map(|pod| pod.node).collect();
-            for node in nodes {
-                on.entry(node).or_default().push(index);
+            for Leaver { node, .. } in &unit.pods {
+                let here = on.entry(node).or_default();
+                // Several pods of a gang may be there.
+                if here.last() != Some(&index) {
+                    here.push(index);
+                }
             }
         }
         Self { all, on, cluster, now }
     }
 
-    /// All of them, the most important first.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (usize, &Unit<'a>)> {
-        self.all.iter().enumerate()
+    /// Those below a priority, the most important first.
+    pub(crate) fn below(&self, priority: i32) -> Range<usize> {
+        self.all.partition_point(|unit| unit.highest >= priority)..self.all.len()
     }
 
     /// A unit.
@@ -122,14 +143,18 @@ impl<'a> Units<'a> {
         &self.all[index]
     }
 
-    /// The units with pods on these nodes, the most important first.
-    pub(crate) fn on<'n>(&self, nodes: impl IntoIterator<Item = &'n str>) -> BTreeSet<usize> {
-        nodes.into_iter().filter_map(|node| self.on.get(node)).flatten().copied().collect()
+    /// The units with pods on a node, the most important first.
+    pub(crate) fn on(&self, node: &str) -> &[usize] {
+        self.on.get(node).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The nodes with units.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &'a str> {
-        self.on.keys().copied()
+    /// The unit that is this pod alone, if the rules let it leave.
+    pub(crate) fn single(&self, node: &str, uid: &str) -> Option<usize> {
+        let mut here = self.on(node).iter().copied();
+        here.find(|unit| {
+            let Unit { pods, is_allowed, .. } = &self.all[*unit];
+            *is_allowed && matches!(&**pods, [leaver] if *leaver.pod.uid == *uid)
+        })
     }
 
     /// Lets a unit leave a room, or stay.
@@ -143,7 +168,7 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// The budgets that are violated if these units leave.
+    /// The budgets that are violated if these units leave, pod by pod.
     pub(crate) fn violated(&self, units: &[usize]) -> Vec<Option<ObjectKey>> {
         let pods = units.iter().flat_map(|unit| &self.all[*unit].pods);
         let pods = pods.map(|leaver| (leaver.key, leaver.pod));
@@ -152,18 +177,35 @@ impl<'a> Units<'a> {
 
     /// What is lost if these units leave.
     pub(crate) fn harm(&self, units: &[usize]) -> Harm {
-        let pods = || units.iter().flat_map(|unit| &self.all[*unit].pods);
-        let highest = pods().map(|leaver| leaver.pod.priority).max().unwrap_or(i32::MIN);
-        let first = pods().filter(|leaver| leaver.pod.priority == highest);
+        let all = || units.iter().map(|unit| &self.all[*unit]);
+        let highest = all().map(|unit| unit.highest).max().unwrap_or(i32::MIN);
+        let first = all().filter(|unit| unit.highest == highest);
         let gpu_seconds = units.iter().map(|unit| self.gpu_seconds(*unit));
         Harm {
             violations: self.violated(units).iter().flatten().count(),
             highest,
-            weight: pods().map(|leaver| weight(leaver.pod.priority)).sum(),
-            pods: pods().count(),
-            start: Reverse(first.map(Leaver::start).min().unwrap_or(i64::MAX)),
+            weight: all().map(|unit| unit.weight).sum(),
+            pods: all().map(|unit| unit.pods.len()).sum(),
+            start: Reverse(first.map(|unit| unit.start).min().unwrap_or(i64::MAX)),
             gpu_seconds: gpu_seconds.fold(0, i64::saturating_add),
+            place: PlaceLoss::default(),
         }
+    }
+
+    /// How many evictions violate a budget if a unit leaves alone.
+    pub(crate) fn violations(&self, unit: usize) -> usize {
+        let count = || self.violated(&[unit]).iter().flatten().count();
+        *self.all[unit].violations.get_or_init(count)
+    }
+
+    /// Compares what is lost if one of two units leaves, as [`Self::harm`] does.
+    pub(crate) fn compare(&self, one: usize, other: usize) -> Ordering {
+        let known = |unit: usize| {
+            let Unit { pods, highest, weight, start, .. } = &self.all[unit];
+            (self.violations(unit), *highest, *weight, pods.len(), Reverse(*start))
+        };
+        let gpu_seconds = || self.gpu_seconds(one).cmp(&self.gpu_seconds(other));
+        known(one).cmp(&known(other)).then_with(gpu_seconds)
     }
 
     fn gpu_seconds(&self, unit: usize) -> i64 {
@@ -221,7 +263,10 @@ impl<'a> Unit<'a> {
             rules.victims.has(&key.namespace, pod.priority_class.as_deref())
         });
         let highest = pods.iter().map(|leaver| leaver.pod.priority).max().unwrap_or(i32::MAX);
-        Self { pods, job, highest, is_allowed, gpu_seconds: OnceCell::new() }
+        let weight = pods.iter().map(|leaver| weight(leaver.pod.priority)).sum();
+        let first = pods.iter().filter(|leaver| leaver.pod.priority == highest);
+        let start = first.map(Leaver::start).min().unwrap_or(i64::MAX);
+        Self { pods, job, highest, is_allowed, weight, start, ..Self::default() }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod args;
 pub mod authority;
 pub mod bodies;
 mod connections;
+pub mod controller;
 pub mod http;
 pub mod lease;
 pub mod operations;

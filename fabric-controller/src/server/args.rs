@@ -4,8 +4,7 @@ use crate::decide::{FullFabricPolicy, PlacementPolicy};
 use crate::level_labels::LevelSource;
 use crate::size_paths::SizePath;
 use k8s_openapi::jiff::SignedDuration;
-use process::args::{KubeArgs, LogArgs};
-use serve::args::{LeaseArgs, OperationsArgs};
+use serve::controller::ControllerArgs;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -16,24 +15,12 @@ use std::path::PathBuf;
 #[derive(clap::Parser, Clone, Debug)]
 #[command(version)]
 pub struct Args {
-    /// Health and metrics.
+    /// What every controller has.
     #[command(flatten)]
-    pub operations: OperationsArgs,
-    /// The cluster.
-    #[command(flatten)]
-    pub kube: KubeArgs,
-    /// Logging.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// Leadership among replicas.
-    #[command(flatten)]
-    pub lease: LeaseArgs,
+    pub controller: ControllerArgs,
     /// File with drivers of accelerators and NICs that are not built in
     #[arg(long, value_name = "FILE")]
     pub drivers: Option<PathBuf>,
-    /// Namespace of its Lease; defaults to the service account's
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
     /// Create PodGroups, so that kube-scheduler chooses the fabric of each group whose pods have no
     /// PodGroup of their workload; admission must run with the same flag. For these groups the flags
     /// about the placement of groups have no effect

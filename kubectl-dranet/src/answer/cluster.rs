@@ -315,6 +315,20 @@ pub(crate) struct TopNode {
     pub(crate) ports: Vec<String>,
     /// Why it takes no pods: `cordoned`, `not ready`.
     pub(crate) closed: Option<String>,
+    /// Pods with devices of it whose priority is lower than that of a pod that waits for devices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lower: Vec<LowerHolder>,
+}
+
+/// A pod that has devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(Deserialize, JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LowerHolder {
+    /// Its namespace and name.
+    pub(crate) pod: String,
+    /// Its priority.
+    pub(crate) priority: i32,
 }
 
 /// How many NICs are free, and how many there are.

@@ -1,5 +1,6 @@
 //! Carries a plan out, one pod at a time, and stops where the cluster does something else.
 
+use super::kept::Kept;
 use crate::args::DefragArgs;
 use crate::kinds::PODS;
 use crate::live::{Cluster, Signals};
@@ -43,17 +44,33 @@ pub(super) fn run(args: &DefragArgs, plan: &Plan) -> Applied {
     applied
 }
 
-/// Returns true if all moves went as planned.
+/// Returns true if all moves went as planned. Devices are kept until then, also if it is interrupted.
 fn moved(args: &DefragArgs, plan: &Plan, text: &mut String) -> anyhow::Result<bool> {
     let cluster = Cluster::connect(&args.source.kube, &args.source.user)?;
     let mut signals = cluster.catch_signals()?;
+    let mut kept = Kept::new(&cluster, &mut signals)?;
+    let moved = move_all(args, plan, (&cluster, &mut signals, &mut kept), text);
+    // The signal that has ended the moves does not end this too.
+    let ended = kept.end(&cluster, &mut signals);
+    let is_done = moved?;
+    ended?;
+    Ok(is_done)
+}
+
+fn move_all(
+    args: &DefragArgs,
+    plan: &Plan,
+    (cluster, signals, kept): (&Cluster, &mut Signals, &mut Kept),
+    text: &mut String,
+) -> anyhow::Result<bool> {
     let time = Duration::from_secs(args.timeout.into());
     let all = plan.moves.len();
     for (number, step) in plan.moves.iter().enumerate() {
-        let known = owned(&cluster, step)?.into_iter().map(|pod| pod.0).collect();
-        evict(&cluster, &mut signals, step)?;
+        let known = owned(cluster, step)?.into_iter().map(|pod| pod.0).collect();
+        kept.keep(cluster, signals, step)?;
+        evict(cluster, signals, step)?;
         let end = Instant::now() + time;
-        let successor = successor(&cluster, &mut signals, (step, &known), end)?;
+        let successor = successor(cluster, signals, (step, &known), end)?;
         let Some(Successor { name, node }) = successor else {
             writeln!(
                 text,

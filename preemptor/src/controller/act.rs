@@ -106,7 +106,7 @@ impl Controller {
                     }
                     Evicted::Done if *trial == Trial::No => {
                         tracing::info!(pod = %pod.key(), preemption = begun.id, "Evicted a pod");
-                        self.metrics.count_evicted();
+                        self.metrics.count_evicted(begun.record.moves);
                     }
                     Evicted::Done | Evicted::Gone => {}
                 }

@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 
 /// The time over which evictions are counted.
 const MINUTE: Duration = Duration::from_mins(1);
+/// The time over which moves are counted.
+const HOUR: Duration = Duration::from_hours(1);
+/// The pause between two searches for moves, which take long.
+const MOVES_PAUSE: Duration = Duration::from_mins(1);
 /// The pause after a refused eviction. It doubles up to [`PAUSE_MAX`].
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two tries of an eviction.
@@ -17,6 +21,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) rate: Rate,
+    pub(super) moves: Rate,
+    /// When moves were searched for last.
+    looked_for_moves: Option<Instant>,
     /// When evictions that were refused are tried again, and the pause until then.
     refusals: BTreeMap<String, (Instant, Duration)>,
     /// What was reported last about a pod, by UID.
@@ -25,22 +32,34 @@ pub(super) struct Memory {
     pub(super) followed: Vec<Followed>,
 }
 
-/// Limits the number of evictions per minute.
+/// Limits the number of evictions in a time.
 #[derive(Debug)]
 pub(super) struct Rate {
     most: usize,
+    within: Duration,
     recent: VecDeque<Instant>,
 }
 
 impl Memory {
-    pub(super) fn new(evictions_per_minute: NonZeroU32) -> Self {
-        let most = usize::try_from(evictions_per_minute.get()).unwrap_or(usize::MAX);
+    pub(super) fn new(evictions_per_minute: NonZeroU32, moves_per_hour: u32) -> Self {
         Self {
-            rate: Rate { most, recent: VecDeque::new() },
+            rate: Rate::new(evictions_per_minute.get(), MINUTE),
+            moves: Rate::new(moves_per_hour, HOUR),
+            looked_for_moves: None,
             refusals: BTreeMap::new(),
             told: BTreeMap::new(),
             followed: Vec::new(),
         }
+    }
+
+    /// Whether moves are searched for now; they are then.
+    pub(super) fn may_look_for_moves(&mut self, now: Instant) -> bool {
+        let last = self.looked_for_moves;
+        let may = self.moves.has_left(now) && last.is_none_or(|last| now >= last + MOVES_PAUSE);
+        if may {
+            self.looked_for_moves = Some(now);
+        }
+        may
     }
 
     /// Whether evictions of this preemption are tried now.
@@ -73,17 +92,32 @@ impl Memory {
 }
 
 impl Rate {
+    fn new(most: u32, within: Duration) -> Self {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Self { most, within, recent: VecDeque::new() }
+    }
+
     /// Counts evictions that are to come, if so many are allowed now: all of them, or more than are ever
-    /// allowed in a minute without any other.
+    /// allowed at once without any other.
     pub(super) fn take(&mut self, pods: usize, now: Instant) -> bool {
-        while self.recent.front().is_some_and(|at| now.duration_since(*at) >= MINUTE) {
-            self.recent.pop_front();
-        }
+        self.forget(now);
         let is_allowed = self.recent.is_empty() || self.recent.len() + pods <= self.most;
         if is_allowed {
             self.recent.extend(std::iter::repeat_n(now, pods));
         }
         is_allowed
+    }
+
+    /// Whether one eviction is allowed now.
+    fn has_left(&mut self, now: Instant) -> bool {
+        self.forget(now);
+        self.recent.len() < self.most
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while self.recent.front().is_some_and(|at| now.duration_since(*at) >= self.within) {
+            self.recent.pop_front();
+        }
     }
 }
 
@@ -95,7 +129,7 @@ mod tests {
     fn evictions_are_limited_per_minute() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let mut rate = Memory::new(NonZeroU32::new(3).unwrap()).rate;
+        let mut rate = Memory::new(NonZeroU32::new(3).unwrap(), 0).rate;
         assert!(rate.take(5, at(0)), "a large job alone");
         assert!(!rate.take(1, at(59)));
         assert!(rate.take(2, at(60)), "the others are a minute ago");
@@ -106,8 +140,22 @@ mod tests {
     }
 
     #[test]
+    fn moves_are_limited_per_hour() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut memory = Memory::new(NonZeroU32::MIN, 2);
+        assert!(memory.may_look_for_moves(at(0)));
+        assert!(!memory.may_look_for_moves(at(59)), "a search takes long");
+        assert!(memory.may_look_for_moves(at(60)));
+        assert!(memory.moves.take(2, at(61)));
+        assert!(!memory.may_look_for_moves(at(3_660)));
+        assert!(memory.may_look_for_moves(at(3_661)));
+        assert!(!Memory::new(NonZeroU32::MIN, 0).may_look_for_moves(at(0)), "off by default");
+    }
+
+    #[test]
     fn refused_evictions_are_tried_more_and_more_rarely() {
-        let mut memory = Memory::new(NonZeroU32::MIN);
+        let mut memory = Memory::new(NonZeroU32::MIN, 0);
         let mut now = Instant::now();
         let mut pauses = Vec::new();
         for _ in 0..6 {

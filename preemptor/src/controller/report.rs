@@ -26,10 +26,11 @@ impl Controller {
     /// Reports who is evicted for whom, or would be.
     pub(super) async fn report_decided(&self, decided: &Preemption) {
         let text = decided_text(decided);
-        let (reason, note) = if self.settings.dry_run {
-            ("WouldPreempt", format!("would evict {text}"))
-        } else {
-            ("Preempts", format!("evicts {text}"))
+        let (reason, note) = match (self.settings.dry_run, decided.moves) {
+            (true, false) => ("WouldPreempt", format!("would evict {text}")),
+            (false, false) => ("Preempts", format!("evicts {text}")),
+            (true, true) => ("WouldMove", format!("would move {text}")),
+            (false, true) => ("Moves", format!("moves {text}")),
         };
         for placement in &decided.placements {
             let pod = &placement.pod;
@@ -47,11 +48,17 @@ impl Controller {
     /// Reports to a pod that it is evicted.
     pub(super) async fn report_evicted(&self, begun: &Begun, victim: &RecordedPod) {
         let pods = names(begun.record.pods.iter().map(|pod| pod.key().to_string()));
-        let note = format!(
-            "evicted for {pods} of priority {}, which gets its devices",
-            begun.record.priority
-        );
-        self.event(&victim.key(), &victim.uid, EventType::Normal, "Preempted", &note).await;
+        let (reason, note) = if begun.record.moves {
+            let note = format!(
+                "evicted so that {pods} gets its devices; another node has room for this pod"
+            );
+            ("Moved", note)
+        } else {
+            let priority = begun.record.priority;
+            let note = format!("evicted for {pods} of priority {priority}, which gets its devices");
+            ("Preempted", note)
+        };
+        self.event(&victim.key(), &victim.uid, EventType::Normal, reason, &note).await;
     }
 
     /// Reports the end of a preemption to its pods.

@@ -38,6 +38,9 @@ pub(crate) struct Record {
     pub(crate) victims: Vec<RecordedPod>,
     /// The number of rules.
     pub(crate) rules: usize,
+    /// Whether those who leave move to other nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) moves: bool,
 }
 
 /// A pod and its node: the one that it has, or the one that it gets.
@@ -85,6 +88,7 @@ impl Record {
             pods: placed.collect(),
             victims: leaving.map(|it| RecordedPod::new(&it.pod, &it.node)).collect(),
             rules: devices(decided).len(),
+            moves: decided.moves,
         }
     }
 }
@@ -117,7 +121,7 @@ impl Begun {
 
     /// The same for the next decision: the pods of a node share the devices that are kept there.
     pub(crate) fn as_decided(&self) -> Preemption {
-        let Record { priority, fabric, pods, victims, rules: _ } = &self.record;
+        let Record { priority, fabric, pods, victims, rules: _, moves } = &self.record;
         let placements = pods.iter().map(|pod| Placement {
             pod: pod.id(),
             node: pod.node.clone(),
@@ -139,6 +143,7 @@ impl Begun {
             placements: placements.collect(),
             victims: victims.collect(),
             kept: self.rules.values().cloned().collect(),
+            moves: *moves,
         }
     }
 

@@ -1,21 +1,15 @@
-//! The DeviceTaintRules of a preemption. A cluster-wide object cannot have a pod as its owner, so they
-//! are found by a label.
+//! The DeviceTaintRules of a preemption.
 
 use super::record::{Begun, Record, devices};
 use crate::Preemption;
-use cluster_model::names::{TAINT_KEPT, label};
+use crate::kept::rule;
+use cluster_model::names::label;
 use dra_allocator::DeviceId;
-use k8s_openapi::api::resource::v1::{
-    DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use sha2::{Digest, Sha256};
+use k8s_openapi::api::resource::v1::DeviceTaintRule;
 use std::collections::BTreeMap;
 
 /// The annotation of the head, with the [`Record`].
 pub(crate) const RECORD: &str = "dranet.io/preemption";
-/// What the names of all rules begin with.
-const PREFIX: &str = "dranet-kept-";
 /// The most bytes that the annotations of an object may have (`TotalAnnotationSizeLimitB` in
 /// `apimachinery/pkg/api/validation`).
 const RECORD_MAX: usize = 256 * 1024 - 64;
@@ -55,40 +49,11 @@ pub(crate) fn rules_of(decided: &Preemption) -> Result<Vec<DeviceTaintRule>, NoR
         return Err(NoRules::TooLarge { pods: record.pods.len() + record.victims.len() });
     }
     let id = &first.pod.uid;
-    let mut rules: Vec<_> = devices(decided).iter().map(|device| rule(id, device)).collect();
+    let mut rules: Vec<_> =
+        devices(decided).iter().map(|device| rule(label::PREEMPTION, id, device)).collect();
     let head = rules.last_mut().ok_or(NoRules::Empty)?;
     head.metadata.annotations = Some(BTreeMap::from([(RECORD.to_owned(), text)]));
     Ok(rules)
-}
-
-/// The rule that keeps a device.
-fn rule(id: &str, device: &DeviceId) -> DeviceTaintRule {
-    let metadata = ObjectMeta {
-        name: Some(name(id, device)),
-        labels: Some(BTreeMap::from([(label::PREEMPTION.to_owned(), id.to_owned())])),
-        ..ObjectMeta::default()
-    };
-    let taint = DeviceTaint {
-        key: TAINT_KEPT.to_owned(),
-        value: Some(id.to_owned()),
-        effect: "NoSchedule".to_owned(),
-        time_added: None,
-    };
-    let selector = DeviceTaintSelector {
-        driver: Some(device.driver.to_string()),
-        pool: Some(device.pool.to_string()),
-        device: Some(device.device.to_string()),
-    };
-    let spec = DeviceTaintRuleSpec { device_selector: Some(selector), taint };
-    DeviceTaintRule { metadata, spec, ..DeviceTaintRule::default() }
-}
-
-fn name(id: &str, device: &DeviceId) -> String {
-    let DeviceId { driver, pool, device } = device;
-    let digest = Sha256::digest(format!("{id}/{driver}/{pool}/{device}"));
-    let mut bytes = [0; 16];
-    bytes.iter_mut().zip(digest).for_each(|(byte, of_digest)| *byte = of_digest);
-    format!("{PREFIX}{:032x}", u128::from_be_bytes(bytes))
 }
 
 /// Reads all rules with the label.

@@ -4,8 +4,7 @@ use crate::protocol::step::{Keep, Limits};
 use crate::{Rules, Selection};
 use fabric_controller::size_paths::SizePath;
 use k8s_openapi::jiff::SignedDuration;
-use process::args::{KubeArgs, LogArgs};
-use serve::args::{LeaseArgs, OperationsArgs};
+use serve::controller::ControllerArgs;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -16,24 +15,12 @@ use std::path::PathBuf;
 #[derive(clap::Parser, Clone, Debug)]
 #[command(version)]
 pub struct Args {
-    /// Health and metrics.
+    /// What every controller has.
     #[command(flatten)]
-    pub operations: OperationsArgs,
-    /// The cluster.
-    #[command(flatten)]
-    pub kube: KubeArgs,
-    /// Logging.
-    #[command(flatten)]
-    pub log: LogArgs,
-    /// Leadership among replicas.
-    #[command(flatten)]
-    pub lease: LeaseArgs,
+    pub controller: ControllerArgs,
     /// File with drivers of accelerators and NICs that are not built in
     #[arg(long, value_name = "FILE")]
     pub drivers: Option<PathBuf>,
-    /// Namespace of its Lease; defaults to the service account's
-    #[arg(long, value_name = "NAME")]
-    pub namespace: Option<String>,
     /// How many pods an object of a kind that is not built in has, as for fabric-controller. Repeat for
     /// several kinds
     #[arg(long, value_name = "RULE")]
@@ -72,6 +59,7 @@ impl From<RuleArgs> for Rules {
             victims: selection(victim_namespaces, victim_classes),
             // The Eviction API refuses such evictions.
             may_violate_budgets: false,
+            may_move: false,
         }
     }
 }
@@ -90,6 +78,10 @@ pub struct LimitArgs {
     /// Maximum number of pods that are evicted per minute. A job with more pods is evicted alone
     #[arg(long, value_name = "NUMBER", default_value = "60")]
     pub evictions_per_minute: NonZeroU32,
+    /// Maximum number of pods per hour that let themselves be moved (dranet.io/movable) and are evicted
+    /// so that others fit, for which nobody of lower priority leaves; 0 moves none
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub moves_per_hour: u32,
     /// How long devices are kept for the pods: until they are written into the claims, or only until
     /// they are free
     #[arg(long, value_enum, default_value_t)]

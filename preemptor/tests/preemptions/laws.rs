@@ -1,15 +1,18 @@
 //! Against all subsets of pods on small random clusters.
 
-use super::world::{Devices, NOW, World, key, started};
+use super::world::{Devices, GPU, NIC, NOW, World, key, started};
 use cluster_model::names::job_label;
-use cluster_model::predict::budget;
+use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{Ask, Nodes, Room};
 use cluster_model::view::{ClusterView, Index};
+use dra_allocator::DeviceId;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use preemptor::Rules;
 use proptest::prelude::*;
+use scheduler_ext::score::{Costs, Free, FreeCells, Mix};
 use serde_json::{Value, json};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,8 +114,14 @@ fn build(case: &Case) -> (World, Vec<&Running>) {
     (world, run)
 }
 
-/// The nodes on which the pod fits when pods are gone, with their claims or without.
-fn fits_without(world: &World, ask: &Ask, gone: &[&Running], with_claims: bool) -> Vec<String> {
+/// The nodes on which the pod fits when pods are gone, with their claims or without, and what it takes
+/// from others there.
+fn fits_without(
+    (case, world): (&Case, &World),
+    ask: &Ask,
+    gone: &[&Running],
+    with_claims: bool,
+) -> Vec<(String, Taken)> {
     let (mut view, mut nodes): (ClusterView, Nodes) = (world.view.clone(), world.nodes.clone());
     for pod in gone {
         nodes.delete_pod(&key(&pod.name));
@@ -123,12 +132,66 @@ fn fits_without(world: &World, ask: &Ask, gone: &[&Running], with_claims: bool) 
     }
     let work = budget(&view);
     let room = Room::new(&view, &nodes, &work);
-    let names: Vec<String> = view.present_nodes().map(str::to_owned).collect();
-    let attempt = room.attempt(ask, names.iter().map(String::as_str)).unwrap();
-    attempt.fits().into_iter().map(str::to_owned).collect()
+    let cells = NODES.iter().zip(&case.nodes);
+    let attempt = room.attempt(ask, cells.clone().map(|(node, _)| *node)).unwrap();
+    let fits = attempt.each().filter_map(|(node, result)| match result {
+        Prediction::Fits(fit) => Some((node, fit.allocations)),
+        Prediction::No(_) => None,
+    });
+    fits.map(|(node, allocations)| {
+        let results = allocations.iter().flat_map(|allocation| &allocation.results);
+        let devices: Vec<DeviceId> = results.map(|result| result.device.clone()).collect();
+        let (_, cells) = cells.clone().find(|(known, _)| **known == node).unwrap();
+        (node.to_owned(), taken(&view, (node, *cells), &devices))
+    })
+    .collect()
 }
 
-/// What is lost if pods leave, in the order of comparison.
+thread_local! {
+    /// Cells of the cases are in few states, each of which takes long to compute.
+    static COSTS: RefCell<Costs> = RefCell::default();
+}
+
+/// What a pod takes from others: cells and nodes that were all free, and room by the extender's score.
+type Taken = (usize, u64);
+
+fn taken(view: &ClusterView, (node, cells): (&str, usize), devices: &[DeviceId]) -> Taken {
+    let all = |driver: &str, prefix: &str, cell: usize| {
+        let id = |number: usize| DeviceId {
+            driver: driver.into(),
+            pool: node.into(),
+            device: format!("{prefix}{number}").into(),
+        };
+        [id(2 * cell), id(2 * cell + 1)]
+    };
+    let count = |cell: usize, is_free: &dyn Fn(&DeviceId) -> bool| {
+        let [gpus, nics] = [(GPU, "gpu"), (NIC, "nic")].map(|(driver, prefix)| {
+            u32::try_from(all(driver, prefix, cell).iter().filter(|id| is_free(id)).count())
+                .unwrap()
+        });
+        Free::new(gpus, nics)
+    };
+    let room = |is_free: &dyn Fn(&DeviceId) -> bool| {
+        let of_cells: Vec<Free> = (0..cells).map(|cell| count(cell, is_free)).collect();
+        let gpus = of_cells.iter().map(|cell| cell.gpus).sum();
+        let nics = of_cells.iter().map(|cell| cell.nics).sum();
+        (of_cells.clone(), FreeCells::new(vec![of_cells, vec![Free::new(gpus, nics)]]))
+    };
+    let in_use = view.inventory().state();
+    let is_free = |id: &DeviceId| !in_use.is_taken(id);
+    let (before, room_before) = room(&is_free);
+    let (after, room_after) = room(&|id: &DeviceId| is_free(id) && !devices.contains(id));
+    let whole = Free::new(2, 2);
+    let broken =
+        before.iter().zip(&after).filter(|(one, other)| **one == whole && **other != whole);
+    let is_broken = before.iter().all(|cell| *cell == whole) && after != before;
+    let (_, empty) = room(&|_: &DeviceId| true);
+    let rooms = [&room_before, &room_after, &empty];
+    let loss = COSTS.with_borrow_mut(|costs| costs.of(rooms, &Mix::default()).loss);
+    (broken.count() + usize::from(is_broken), loss)
+}
+
+/// What is lost if pods leave, in the order of comparison: what their place costs comes after it.
 type Harm = (usize, i32, i64, usize, Reverse<i64>, i64);
 
 fn harm(case: &Case, gone: &[&Running]) -> Harm {
@@ -146,7 +209,7 @@ fn harm(case: &Case, gone: &[&Running]) -> Harm {
 }
 
 /// The least harm, and all nodes with the pods that leave.
-type Least = (Harm, BTreeSet<(String, Vec<String>)>);
+type Least = ((Harm, Taken), BTreeSet<(String, Vec<String>)>);
 
 /// The least harm with which the pod gets a node, and all nodes and sets of pods with it.
 fn brute_force(case: &Case, (world, ask): (&World, &Ask), run: &[&Running]) -> Option<Least> {
@@ -162,14 +225,16 @@ fn brute_force(case: &Case, (world, ask): (&World, &Ask), run: &[&Running]) -> O
         let chosen = units.iter().enumerate().filter(|(number, _)| set & (1 << number) != 0);
         let gone: Vec<&Running> = chosen.flat_map(|(_, pods)| pods.iter().copied()).collect();
         let harm = harm(case, &gone);
-        let is_worse = best.as_ref().is_some_and(|(least, _)| *least < harm);
+        let is_worse = best.as_ref().is_some_and(|((least, _), _)| *least < harm);
         if is_worse || (harm.0 > 0 && !case.may_violate_budgets) {
             continue;
         }
         let mut names: Vec<String> = gone.iter().map(|pod| pod.name.clone()).collect();
         names.sort();
-        for node in fits_without(world, ask, &gone, true) {
+        for (node, taken) in fits_without((case, world), ask, &gone, true) {
+            let harm = (harm, taken);
             match &mut best {
+                Some((least, _)) if *least < harm => {}
                 Some((least, all)) if *least == harm => {
                     all.insert((node, names.clone()));
                 }
@@ -199,7 +264,7 @@ proptest! {
         let lower: Vec<&Running> =
             run.iter().copied().filter(|pod| pod.priority < case.priority).collect();
         let preemption = decided.preemption;
-        if !fits_without(&world, &ask, &lower, false).is_empty() {
+        if !fits_without((&case, &world), &ask, &lower, false).is_empty() {
             prop_assert!(preemption.is_none() && decided.refusals.is_empty());
             return Ok(());
         }
@@ -216,9 +281,9 @@ proptest! {
         names.sort();
         let gone: Vec<&Running> =
             run.iter().copied().filter(|pod| names.contains(&pod.name)).collect();
-        prop_assert_eq!(harm(&case, &gone), least);
+        prop_assert_eq!(harm(&case, &gone), least.0);
         let node = preemption.placements[0].node.clone();
-        prop_assert!(all.contains(&(node.clone(), names.clone())), "{} {:?}: {:?}", node, names, all);
+        prop_assert!(all.contains(&(node.clone(), names.clone())), "{} {:?}, {:?}: {:?}", node, names, least, all);
         let devices: usize =
             preemption.placements[0].claims.iter().map(|it| it.allocation.results.len()).sum();
         prop_assert_eq!(devices, case.devices.gpus + case.devices.nics);

@@ -105,6 +105,32 @@ fn a_move_may_need_another_one() {
     );
 }
 
+/// Only if the rules allow it, and if nobody of lower priority leaves.
+#[test]
+fn pods_move_for_one_for_which_nobody_else_leaves() {
+    let mut world = World::new();
+    for node in ["a", "b"] {
+        world.node(node, 1, &json!({}));
+    }
+    assert!(run(&mut world, "one", "a", near(1, 1), true));
+    assert!(run(&mut world, "fixed", "b", near(1, 1), false));
+    world.wait("high", 0, near(2, 2), &json!({}));
+    assert_eq!(world.told(), "high: NobodyIsLower");
+    world.rules.may_move = true;
+    assert_eq!(world.told(), "high: NobodyIsLower; high on a for one");
+    assert!(world.decide().preemption.unwrap().moves);
+    let mut limited = world.clone();
+    limited.rules.victims.namespaces = Some(BTreeSet::from(["other".to_owned()]));
+    assert_eq!(limited.told(), "high: NobodyIsLower", "the rules for victims hold");
+    let mut full = world.clone();
+    assert!(run(&mut full, "more", "b", near(1, 1), false));
+    assert_eq!(full.told(), "high: NobodyIsLower", "there is no place for the pod that moves");
+    assert!(world.run("low", (-1, "b"), near(1, 1), &json!({})));
+    world.end("fixed");
+    let decided = world.decide().preemption.unwrap();
+    assert!(!decided.moves, "a pod of lower priority leaves");
+}
+
 #[test]
 fn a_group_gets_room_on_one_fabric() {
     let mut world = World::new();

@@ -18,11 +18,13 @@ use preemptor::{Budgets, Cluster, Decision, Pods, Preemption, Rules, decide};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use topology_graph::NodeTopology;
 
 pub(crate) const NAMESPACE: &str = "team";
 /// Seconds of Unix time at which is decided.
 pub(crate) const NOW: i64 = 100_000;
-const GPU: &str = "gpu.nvidia.com";
+pub(crate) const GPU: &str = "gpu.nvidia.com";
+pub(crate) const NIC: &str = "dra.net";
 
 pub(crate) fn from<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -87,7 +89,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         let mut world = Self::default();
-        for (name, driver) in [("gpu", GPU), ("nic", "dra.net")] {
+        for (name, driver) in [("gpu", GPU), ("nic", NIC)] {
             let class: DeviceClass =
                 from(json!({"metadata": {"name": name}, "spec": {"selectors": [
                     {"cel": {"expression": format!("device.driver == \"{driver}\"")}},
@@ -97,7 +99,7 @@ impl World {
         world
     }
 
-    /// Adds a node with this many cells of two GPUs and two NICs.
+    /// Adds a node with this many cells of two GPUs and two NICs, each on a NUMA node.
     pub(crate) fn node(&mut self, name: &str, cells: usize, labels: &Value) {
         let mut all = json!({"kubernetes.io/hostname": name});
         all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
@@ -107,11 +109,14 @@ impl World {
         }));
         self.nodes.apply(&node);
         self.view.apply(node).unwrap();
-        for (driver, prefix) in [(GPU, "gpu"), ("dra.net", "nic")] {
+        self.view.apply(graph(name, cells)).unwrap();
+        for (driver, prefix) in [(GPU, "gpu"), (NIC, "nic")] {
             let devices: Vec<_> = (0..2 * cells)
                 .map(|number| {
                     json!({"name": format!("{prefix}{number}"), "attributes": {
                         "example.com/cell": {"int": number / 2},
+                        "type": {"string": prefix},
+                        "resource.kubernetes.io/pciBusID": {"string": address(prefix, number)},
                     }})
                 })
                 .collect();
@@ -280,6 +285,33 @@ pub(crate) fn told(preemption: &Preemption) -> String {
     let placed: Vec<_> = placed.collect();
     let victims: Vec<_> = victims.collect();
     format!("{} for {}", placed.join(", "), victims.join(", "))
+}
+
+/// Each device has a root bus of its own.
+fn bus(prefix: &str, number: usize) -> usize {
+    number + if prefix == "gpu" { 0x10 } else { 0x80 }
+}
+
+fn address(prefix: &str, number: usize) -> String {
+    format!("0000:{:02x}:00.0", bus(prefix, number))
+}
+
+/// The graph of a node with this many cells.
+fn graph(name: &str, cells: usize) -> NodeTopology {
+    let vertices = [("gpu", "030200"), ("nic", "020700")].into_iter().flat_map(|(role, class)| {
+        (0..2 * cells).map(move |number| {
+            let under = format!("pci0000:{:02x}", bus(role, number));
+            let (at, rdma) = (address(role, number), role == "nic");
+            json!({"at": at, "under": under, "role": role, "class": class, "numa": number / 2, "rdma": rdma})
+        })
+    });
+    let numa_nodes = (0..cells)
+        .map(|cell| json!({"node": cell, "cpus": format!("{}-{}", 8 * cell, 8 * cell + 7)}));
+    let shape = json!({
+        "hash": format!("{cells:016x}"),
+        "vertices": vertices.collect::<Vec<_>>(), "numaNodes": numa_nodes.collect::<Vec<_>>(),
+    });
+    from(json!({"metadata": {"name": name}, "spec": {"shape": shape}}))
 }
 
 /// A pod whose claim is named like it.

@@ -53,6 +53,16 @@ impl FreeCells {
         self.levels.last().and_then(|cells| cells.first()).copied().unwrap_or_default()
     }
 
+    /// How many cells of all levels have all their GPUs and NICs here, both of `whole`, and fewer `after`.
+    pub fn broken(&self, after: &Self, whole: &Self) -> u32 {
+        let levels = self.levels.iter().zip(&after.levels).zip(&whole.levels);
+        let cells = levels.flat_map(|((before, after), whole)| before.iter().zip(after).zip(whole));
+        let broken = cells.filter(|((before, after), whole)| {
+            before == whole && after != whole && whole.gpus > 0 && whole.nics > 0
+        });
+        u32::try_from(broken.count()).unwrap_or(u32::MAX)
+    }
+
     /// How many pods of a shape could have each GPU and its NICs in one cell, for each
     /// level.
     pub fn fits(&self, demand: Demand) -> impl Iterator<Item = u32> {

@@ -27,6 +27,17 @@ where
     run_on(&mut Builder::new_multi_thread(), program)
 }
 
+/// Runs a program with a large state on one heap, and one thread per processor. With a heap per thread, what one
+/// thread has freed is not used by the others.
+pub fn run_on_one_heap<F, T>(program: F) -> ExitCode
+where
+    F: Future<Output = anyhow::Result<T>>,
+    T: Termination,
+{
+    memory::share_heap();
+    run(program)
+}
+
 /// Runs a program with little memory: one heap, and on any machine a single thread besides the main
 /// thread.
 pub fn run_small<F, T>(program: F) -> ExitCode

@@ -24,6 +24,9 @@ const KEPT_FOR: Duration = Duration::from_mins(10);
 /// The most pods that are kept; beyond it the oldest are dropped.
 const KEPT_MAX: usize = 5_000;
 
+/// The most nodes in the answers about them, up to a kilobyte each.
+const KEPT_NODES_MAX: usize = 100_000;
+
 /// The pods in flight.
 #[derive(Debug, Default)]
 pub struct InFlight {
@@ -109,7 +112,7 @@ impl InFlight {
             assumed.pods += 1;
         }
         self.pods.insert(pod, asked);
-        if self.pods.len() > KEPT_MAX {
+        while self.are_too_many() {
             let oldest = self.pods.iter().min_by_key(|(_, asked)| asked.at);
             if let Some(pod) = oldest.map(|(pod, _)| pod.clone())
                 && self.remove(&pod)
@@ -117,6 +120,12 @@ impl InFlight {
                 self.ended.expired += 1;
             }
         }
+    }
+
+    /// Returns true if the oldest pod must be dropped; the last one never is.
+    fn are_too_many(&self) -> bool {
+        let nodes: usize = self.pods.values().map(|asked| asked.answer.nodes.len()).sum();
+        self.pods.len() > 1 && (self.pods.len() > KEPT_MAX || nodes > KEPT_NODES_MAX)
     }
 
     /// Drops the latest answer about a pod. The scheduler asks again, so that answer had
@@ -255,5 +264,31 @@ impl Asked {
         basis.assumed.pods == 0
             && (now.devices, now.classes) == (basis.node.devices, basis.node.classes)
             && now.claims == basis.node.claims + own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_about_too_many_nodes_push_out_the_oldest() {
+        let names: Vec<String> = (0..KEPT_NODES_MAX / 2).map(|index| format!("n{index}")).collect();
+        let answer = Arc::new(Answer::neutral(&names, &"unknown".into()));
+        let key = |name: &str| ObjectKey { namespace: "n".to_owned(), name: name.to_owned() };
+        let (begin, mut pods) = (Instant::now(), InFlight::default());
+        for (name, second) in [("a", 1), ("b", 2), ("c", 3)] {
+            let at = begin + Duration::from_secs(second);
+            let (claims, first, answer) = (Vec::new(), Some("n0".to_owned()), answer.clone());
+            pods.asked(key(name), Asked { claims, is_seen: true, answer, first, at });
+        }
+        assert_eq!(pods.pods.keys().collect::<Vec<_>>(), [&key("b"), &key("c")]);
+        assert_eq!(pods.assumed()["n0"].pods, 2, "the assumption about the oldest ends");
+        let all: Vec<String> = names.iter().cycle().take(2 * KEPT_NODES_MAX).cloned().collect();
+        let answer = Arc::new(Answer::neutral(&all, &"unknown".into()));
+        let at = begin + Duration::from_secs(4);
+        let asked = Asked { claims: Vec::new(), is_seen: true, answer, first: None, at };
+        pods.asked(key("d"), asked);
+        assert_eq!(pods.pods.keys().collect::<Vec<_>>(), [&key("d")], "the newest always stays");
     }
 }

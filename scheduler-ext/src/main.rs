@@ -4,5 +4,5 @@ use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    process::run::run(scheduler_ext::run(scheduler_ext::args::Args::parse()))
+    process::run::run_on_one_heap(scheduler_ext::run(scheduler_ext::args::Args::parse()))
 }

@@ -28,9 +28,9 @@ pub struct Ranker {
     recent: Mutex<VecDeque<(ObjectKey, Arc<Answer>)>>,
 }
 
-/// The most nodes in the answers that are kept for debug pages, some hundred bytes each.
-/// kube-scheduler asks about at most a tenth of a large cluster at a time.
-const RECENT_NODES_MAX: usize = 50_000;
+/// The most nodes in the answers that are kept for debug pages, up to a kilobyte each.
+/// kube-scheduler asks about at most a tenth of a large cluster at a time: 500 of 5,000 nodes.
+const RECENT_NODES_MAX: usize = 20_000;
 /// The most answers that are kept for debug pages.
 const RECENT_MAX: usize = 100;
 

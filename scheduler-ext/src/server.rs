@@ -76,6 +76,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let operations = Bound::plain(operations.operations_listen)?;
     tracing::info!(extender = %extender.address(), operations = %operations.address(), "Listening");
 
+    background.spawn(process::memory::keep_small());
     let mut registry = Registry::with_prefix("dranet_scheduler_ext");
     let readiness = Readiness::default();
     let (bound, receiver) = unbounded_channel();

@@ -1,6 +1,6 @@
 //! Measurements and output that the benchmark programs share.
 
-use std::{fs, process::ExitCode};
+use std::{fs, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 
@@ -29,6 +29,29 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<u64> {
 #[expect(clippy::cast_precision_loss, reason = "for a person")]
 pub fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
+}
+
+/// The time that this many percent of all times do not exceed; zero of none. Sorts them.
+pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort_unstable();
+    let last = times.len().saturating_sub(1);
+    times.get(last * percent / 100).copied().unwrap_or_default()
+}
+
+/// Prints the memory of a process.
+///
+/// # Errors
+///
+/// Fails if it ever had more than `limit` bytes.
+pub fn judge_memory(what: &str, pid: u32, limit: u64) -> anyhow::Result<()> {
+    let [now, peak] = [memory(pid, "VmRSS")?, memory(pid, "VmHWM")?];
+    let [in_mb, peak_mb, limit_mb] = [now, peak, limit].map(megabytes);
+    say(&format!("{what}: {in_mb:.1} MB resident, {peak_mb:.1} MB at most"));
+    anyhow::ensure!(
+        peak <= limit,
+        "{what} had {peak_mb:.1} MB of memory; the limit is {limit_mb:.0} MB"
+    );
+    Ok(())
 }
 
 /// Prints a line of figures.

@@ -44,7 +44,8 @@ pub const VM_SIZE: &str = "Standard_ND128isr_GB300_v6";
 /// Its placement group.
 pub const PLACEMENT_GROUP: &str = "c6c749e8-a38b-470e-8c94-2a7d00001bf0";
 
-const NAMESPACE: &str = "dranet-system";
+/// The namespace of our programs.
+pub const NAMESPACE: &str = "dranet-system";
 const READY: Duration = Duration::from_secs(20);
 
 /// An installation on the control plane.

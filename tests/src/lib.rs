@@ -7,6 +7,7 @@
 //! A suite is a test binary without the standard harness: see [`suite`].
 
 pub mod allocation;
+pub mod audit;
 pub mod binaries;
 pub mod certificates;
 pub mod chart;

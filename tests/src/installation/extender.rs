@@ -97,7 +97,23 @@ impl Installation<'_> {
     /// Returns its address.
     pub async fn start_plain_extender(&mut self, args: &[&str]) -> anyhow::Result<SocketAddr> {
         self.extender = None;
-        let (port, operations) = (ports::free()?, ports::free()?);
+        self.start_plain_extender_on(ports::free()?, args).await
+    }
+
+    /// Replaces the extender on plain HTTP; the scheduler finds the new one at its address.
+    pub async fn restart_plain_extender(&mut self, args: &[&str]) -> anyhow::Result<()> {
+        let uri: http::Uri = self.extender()?.url.parse()?;
+        let port = uri.port_u16().context("its URL has a port")?;
+        self.extender = None;
+        self.start_plain_extender_on(port, args).await.map(drop)
+    }
+
+    async fn start_plain_extender_on(
+        &mut self,
+        port: u16,
+        args: &[&str],
+    ) -> anyhow::Result<SocketAddr> {
+        let operations = ports::free()?;
         let mut all = vec![format!("--listen=127.0.0.1:{port}")];
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let process = self.spawn("scheduler-ext", "scheduler-ext", operations, &all).await?;

@@ -1,19 +1,14 @@
 //! Compares the requests of the programs in the whole run, from the audit log of the API server,
 //! with the permissions that `deploy` grants. No request is refused, and no permission is unused.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeSet;
 
 use anyhow::Context;
 use kube::ResourceExt;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use tests::{binaries, manifest};
+use tests::{audit::Audit, binaries, manifest};
 
-const ACCOUNTS: [(&str, &[&str]); 6] = [
+/// The files of the roles of each account.
+const ROLES: [(&str, &[&str]); 6] = [
     ("node-driver", &["manifests/node-driver-rbac.yaml"]),
     ("admission", &["manifests/admission-rbac.yaml"]),
     ("admission-authority", &["manifests/admission-authority.yaml"]),
@@ -24,7 +19,6 @@ const ACCOUNTS: [(&str, &[&str]); 6] = [
     ("preemptor", &["components/preemption/preemptor-rbac.yaml"]),
     ("scheduler-ext", &["components/kubeadm-scheduler/scheduler-ext-rbac.yaml"]),
 ];
-const NAMESPACE: &str = "dranet-system";
 
 /// Permissions that need not be used in this suite: account, group and resource, verb, and when it
 /// is used.
@@ -105,69 +99,31 @@ const FOREIGN_GROUPS: [&str; 7] = [
     "scheduling.x-k8s.io",
 ];
 
-/// An audit log of the programs' requests.
-#[derive(Debug)]
-pub(crate) struct Audit {
-    folder: TempDir,
-}
-
-impl Audit {
-    pub(crate) fn prepare() -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let users: Vec<_> = ACCOUNTS.iter().map(|(account, _)| user(account)).collect();
-        let policy = json!({
-            "apiVersion": "audit.k8s.io/v1",
-            "kind": "Policy",
-            "omitStages": ["RequestReceived"],
-            "rules": [{"level": "Metadata", "users": users}, {"level": "None"}],
-        });
-        fs::write(folder.path().join("policy.yaml"), policy.to_string())?;
-        let audit = Self { folder };
-        // Two API servers append to it. The first to create it would overwrite what the other wrote.
-        fs::write(audit.log(), "")?;
-        Ok(audit)
-    }
-
-    /// The flags of kube-apiserver.
-    pub(crate) fn flags(&self) -> Vec<String> {
-        vec![
-            format!("--audit-policy-file={}", self.folder.path().join("policy.yaml").display()),
-            format!("--audit-log-path={}", self.log().display()),
-            "--audit-log-mode=blocking".to_owned(),
-        ]
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.path().join("audit.log")
-    }
-
-    /// Compares after all tests have run.
-    pub(crate) fn compare(&self) -> anyhow::Result<()> {
-        let mut findings = Vec::new();
-        for (account, files) in ACCOUNTS {
-            let requests = Requests::new(account, &self.log())?;
-            let granted = granted(files)?;
-            // A granted request is refused only while a new API server has not read the roles.
-            let is_tried = |(what, by): &(String, String)| {
-                TRIED.contains(&(account, what.as_str(), by.as_str()))
-            };
-            let refused = requests.refused.iter().filter(|it| !granted.contains(*it));
-            let refused = refused.filter(|it| !is_tried(it));
-            findings.extend(refused.map(|(what, by)| format!("{account} is refused {by} {what}")));
-            for (resource, verb) in granted {
-                let is_used = requests.allowed.contains(&(resource.clone(), verb.clone()));
-                let group = resource.split('/').next().unwrap_or_default();
-                let elsewhere = ELSEWHERE.iter().any(|(its, what, by, _)| {
-                    (*its, *what, *by) == (account, resource.as_str(), verb.as_str())
-                });
-                if !is_used && !elsewhere && !FOREIGN_GROUPS.contains(&group) {
-                    findings.push(format!("{account} never does {verb} {resource}"));
-                }
+/// Compares after all tests have run.
+pub(crate) fn compare(audit: &Audit) -> anyhow::Result<()> {
+    let mut findings = Vec::new();
+    for (account, files) in ROLES {
+        let requests = Requests::new(account, audit)?;
+        let granted = granted(files)?;
+        // A granted request is refused only while a new API server has not read the roles.
+        let is_tried =
+            |(what, by): &(String, String)| TRIED.contains(&(account, what.as_str(), by.as_str()));
+        let refused = requests.refused.iter().filter(|it| !granted.contains(*it));
+        let refused = refused.filter(|it| !is_tried(it));
+        findings.extend(refused.map(|(what, by)| format!("{account} is refused {by} {what}")));
+        for (resource, verb) in granted {
+            let is_used = requests.allowed.contains(&(resource.clone(), verb.clone()));
+            let group = resource.split('/').next().unwrap_or_default();
+            let elsewhere = ELSEWHERE.iter().any(|(its, what, by, _)| {
+                (*its, *what, *by) == (account, resource.as_str(), verb.as_str())
+            });
+            if !is_used && !elsewhere && !FOREIGN_GROUPS.contains(&group) {
+                findings.push(format!("{account} never does {verb} {resource}"));
             }
         }
-        anyhow::ensure!(findings.is_empty(), "{findings:#?}");
-        Ok(())
     }
+    anyhow::ensure!(findings.is_empty(), "{findings:#?}");
+    Ok(())
 }
 
 /// The requests of an account, each as GROUP/RESOURCE and verb.
@@ -178,30 +134,17 @@ struct Requests {
 }
 
 impl Requests {
-    fn new(account: &str, log: &Path) -> anyhow::Result<Self> {
+    fn new(account: &str, audit: &Audit) -> anyhow::Result<Self> {
         let mut requests = Self::default();
-        for line in fs::read_to_string(log).context("the audit log")?.lines() {
-            // The last line may be cut.
-            let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
-            if event["user"]["username"] != user(account).as_str() {
-                continue;
-            }
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let object = &event["objectRef"];
-            let mut resource =
-                format!("{}/{}", text(&object["apiGroup"]), text(&object["resource"]));
-            if let Some(part) = object["subresource"].as_str() {
-                resource = format!("{resource}/{part}");
-            }
-            let verb = text(&event["verb"]);
-            let reason = text(&event["annotations"]["authorization.k8s.io/reason"]);
-            match event["annotations"]["authorization.k8s.io/decision"].as_str() {
-                Some("forbid") => {
-                    requests.refused.insert((resource, verb));
+        for event in audit.events()?.filter(|event| event.account() == Some(account)) {
+            let request = (event.resource(), event.verb().to_owned());
+            match event.decision() {
+                ("forbid", _) => {
+                    requests.refused.insert(request);
                 }
                 // Only permissions that `deploy` binds count, not those that a test grants.
-                Some("allow") if reason.contains("Binding \"dranet-") => {
-                    requests.allowed.insert((resource, verb));
+                ("allow", reason) if reason.contains("Binding \"dranet-") => {
+                    requests.allowed.insert(request);
                 }
                 _ => {}
             }
@@ -237,8 +180,4 @@ fn granted(files: &[&str]) -> anyhow::Result<BTreeSet<(String, String)>> {
         }
     }
     Ok(all)
-}
-
-fn user(account: &str) -> String {
-    format!("system:serviceaccount:{NAMESPACE}:{account}")
 }

@@ -12,7 +12,7 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use tests::{
     Check, ControlPlane, Options, Scope, eventually,
-    figures::{megabytes, memory, say},
+    figures::{judge_memory, say},
     installation::Installation,
     machine::H100,
     random::Random,
@@ -30,6 +30,8 @@ use crate::{
 /// of 5,000.
 const SAMPLE: usize = 500;
 const SOON: Duration = Duration::from_mins(2);
+/// The most memory of the extender, in bytes, with 5,000 nodes.
+const MEMORY_MAX: u64 = 250_000_000;
 const QUIET: [&str; 1] = ["--log=warn"];
 
 /// Measures the responses.
@@ -230,10 +232,7 @@ impl Bench<'_> {
     }
 
     fn memory(&self) -> anyhow::Result<()> {
-        let pid = self.installation.extender()?.process().pid();
-        let [now, peak] = ["VmRSS", "VmHWM"].map(|field| memory(pid, field).map(megabytes));
-        say(&format!("the extender: {:.1} MB resident, {:.1} MB at most", now?, peak?));
-        Ok(())
+        judge_memory("the extender", self.installation.extender()?.process().pid(), MEMORY_MAX)
     }
 }
 

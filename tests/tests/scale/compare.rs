@@ -1,0 +1,258 @@
+//! The time from the creation of a pod until it is bound, side by side: by annotation, by an equal claim
+//! that somebody has written, and without devices.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Pod},
+    resource::v1::ResourceClaimTemplate,
+};
+use kube::{
+    Api,
+    api::{DeleteParams, ObjectMeta, PostParams},
+};
+use tests::{Check, Scope, eventually, figures::percentile, suite::report};
+
+use super::{
+    bars::Bars,
+    observer::{Observer, PodSteps},
+    shapes::{BY_HAND, SHAPES, Shape},
+    size::Size,
+};
+
+const LONG: Duration = Duration::from_mins(5);
+/// The number of pods that are created in parallel.
+const TOGETHER: usize = 32;
+/// The longest that admission may delay a pod, from its creation until it has a claim.
+const OURS_MAX: Duration = Duration::from_secs(1);
+/// The least share of the rate of claims that somebody has written.
+const RATE_MIN: f64 = 0.95;
+
+/// What gives a pod its devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    /// An annotation; all pods have one template.
+    Annotation,
+    /// An annotation; each pod is in a namespace of its own, so each needs a template that nobody needed
+    /// before.
+    NewTemplates,
+    /// A template that somebody has written, equal to that of [`Self::Annotation`].
+    ByHand,
+    /// The pod has no devices.
+    None,
+}
+
+const WAYS: [Way; 4] = [Way::Annotation, Way::NewTemplates, Way::ByHand, Way::None];
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Annotation => "annotation",
+            Self::NewTemplates => "annotation, each a new template",
+            Self::ByHand => "claim by hand",
+            Self::None => "no device",
+        }
+    }
+
+    fn shape(self) -> Shape {
+        match self {
+            Self::Annotation | Self::NewTemplates => SHAPES[0],
+            Self::ByHand => Shape::ByHand,
+            Self::None => Shape::Plain,
+        }
+    }
+}
+
+/// The pods of a way in all rounds.
+#[derive(Debug, Default)]
+struct Measured {
+    /// From the request until kube-apiserver has answered.
+    admitted: Vec<Duration>,
+    /// From the creation until the template exists.
+    template: Vec<Duration>,
+    /// From the creation until the claim exists.
+    claimed: Vec<Duration>,
+    /// From the claim, or else the creation, until the pod is bound.
+    scheduled: Vec<Duration>,
+    /// From the request until the pod is bound.
+    whole: Vec<Duration>,
+    /// Pods per second of each round.
+    rates: Vec<f64>,
+}
+
+/// Measures every way in each round, in another order each time.
+pub(crate) async fn measure(
+    scope: &Scope,
+    observer: &Arc<Observer>,
+    size: Size,
+    bars: &mut Bars,
+) -> anyhow::Result<()> {
+    let comparison = Comparison { scope, observer };
+    comparison.write_template().await?;
+    let mut all: BTreeMap<Way, Measured> = BTreeMap::new();
+    for round in 0..size.rounds {
+        for step in 0..WAYS.len() {
+            let way = WAYS[(round + step) % WAYS.len()];
+            comparison.burst(way, round, size.burst, all.entry(way).or_default()).await?;
+        }
+    }
+    for (way, measured) in &mut all {
+        measured.report(way.name(), size);
+    }
+    let mut figure = |way: Way, pick: fn(&mut Measured) -> f64| all.get_mut(&way).map_or(0.0, pick);
+    let rate = |measured: &mut Measured| measured.rate();
+    let share = figure(Way::Annotation, rate) / figure(Way::ByHand, rate);
+    bars.at_least("annotated pods, part of the rate of claims by hand", share, RATE_MIN);
+    let claimed = |measured: &mut Measured| percentile(&mut measured.claimed, 99).as_secs_f64();
+    let by_hand = figure(Way::ByHand, claimed);
+    for way in [Way::Annotation, Way::NewTemplates] {
+        let ours = figure(way, claimed) - by_hand;
+        let what =
+            format!("{}: seconds until the claim exists, p99 beyond that by hand", way.name());
+        bars.at_most(&what, ours, OURS_MAX.as_secs_f64());
+    }
+    Ok(())
+}
+
+struct Comparison<'a> {
+    scope: &'a Scope,
+    observer: &'a Arc<Observer>,
+}
+
+impl Comparison<'_> {
+    /// Writes a template that is equal to the one that admission makes, under another name.
+    async fn write_template(&self) -> anyhow::Result<()> {
+        let pods: Api<Pod> = self.scope.api();
+        pods.create(&PostParams::default(), &Way::Annotation.shape().pod("first")?).await?;
+        let pod = self.scope.bound("first", LONG).await?;
+        let claims = pod.spec.and_then(|spec| spec.resource_claims).unwrap_or_default();
+        let name = claims.first().and_then(|claim| claim.resource_claim_template_name.clone());
+        let templates: Api<ResourceClaimTemplate> = self.scope.api();
+        let ours = templates.get(&name.context("it has a template")?).await?;
+        let metadata = ObjectMeta { name: Some(BY_HAND.to_owned()), ..ObjectMeta::default() };
+        let equal = ResourceClaimTemplate { metadata, spec: ours.spec };
+        templates.create(&PostParams::default(), &equal).await?;
+        self.delete(&[(self.scope.namespace().to_owned(), "first".to_owned())]).await
+    }
+
+    /// Creates pods together, waits until all are bound, and deletes them.
+    async fn burst(
+        &self,
+        way: Way,
+        round: usize,
+        count: usize,
+        measured: &mut Measured,
+    ) -> anyhow::Result<()> {
+        let pods = self.places(way, round, count).await?;
+        let begin = Instant::now();
+        let created = stream::iter(&pods).map(async |(namespace, name)| {
+            let api: Api<Pod> = Api::namespaced(self.scope.client(), namespace);
+            let asked = Instant::now();
+            api.create(&PostParams::default(), &way.shape().pod(name)?).await?;
+            anyhow::Ok((asked, asked.elapsed()))
+        });
+        let created: Vec<_> = created.buffered(TOGETHER).try_collect().await?;
+        let mut last = begin;
+        for ((namespace, name), (asked, admitted)) in pods.iter().zip(created) {
+            let (steps, bound) = self.bound(namespace, name).await?;
+            last = last.max(bound);
+            measured.add(&steps, asked, admitted, bound);
+        }
+        let count = u32::try_from(count)?;
+        measured.rates.push(f64::from(count) / last.duration_since(begin).as_secs_f64());
+        self.delete(&pods).await
+    }
+
+    /// The namespaces and names of new pods.
+    async fn places(
+        &self,
+        way: Way,
+        round: usize,
+        count: usize,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        let own = self.scope.namespace();
+        let name = |index: usize| format!("{}-{round}-{index}", way.name().replace([' ', ','], ""));
+        if way != Way::NewTemplates {
+            return Ok((0..count).map(|index| (own.to_owned(), name(index))).collect());
+        }
+        let namespaces: Api<Namespace> = Api::all(self.scope.client());
+        let made = stream::iter(0..count).map(async |index| {
+            let place = format!("{own}-{round}-{index}");
+            let metadata = ObjectMeta { name: Some(place.clone()), ..ObjectMeta::default() };
+            let namespace = Namespace { metadata, ..Namespace::default() };
+            namespaces.create(&PostParams::default(), &namespace).await?;
+            anyhow::Ok((place, name(index)))
+        });
+        made.buffered(TOGETHER).try_collect().await
+    }
+
+    async fn bound(&self, namespace: &str, name: &str) -> anyhow::Result<(PodSteps, Instant)> {
+        eventually(LONG, async || {
+            let steps = self.observer.pod(namespace, name);
+            Ok(match steps.and_then(|steps| Some((steps.clone(), steps.bound?))) {
+                Some(bound) => Check::Done(bound),
+                None => Check::NotYet(format!("pod `{namespace}/{name}` is not bound")),
+            })
+        })
+        .await
+    }
+
+    /// Deletes pods, and waits until their devices are free.
+    async fn delete(&self, pods: &[(String, String)]) -> anyhow::Result<()> {
+        let now = DeleteParams::default().grace_period(0);
+        let deleted = stream::iter(pods).map(async |(namespace, name)| {
+            let api: Api<Pod> = Api::namespaced(self.scope.client(), namespace);
+            api.delete(name, &now).await.map(drop)
+        });
+        deleted.buffer_unordered(TOGETHER).try_collect::<()>().await?;
+        eventually(LONG, async || {
+            let held = self.observer.held();
+            Ok(Check::that(held == 0, || format!("{held} devices are held")))
+        })
+        .await
+    }
+}
+
+impl Measured {
+    fn add(&mut self, steps: &PodSteps, asked: Instant, admitted: Duration, bound: Instant) {
+        self.admitted.push(admitted);
+        self.whole.push(bound.duration_since(asked));
+        let since_creation = |step: Instant| step.saturating_duration_since(steps.created);
+        self.template.extend(steps.template.map(since_creation));
+        self.claimed.extend(steps.claimed.map(since_creation));
+        self.scheduled
+            .push(bound.saturating_duration_since(steps.claimed.unwrap_or(steps.created)));
+    }
+
+    /// The median rate of the rounds.
+    fn rate(&mut self) -> f64 {
+        self.rates.sort_by(f64::total_cmp);
+        self.rates.get(self.rates.len() / 2).copied().unwrap_or_default()
+    }
+
+    fn report(&mut self, name: &str, size: Size) {
+        let rate = self.rate();
+        report(&format!(
+            "{name}: {} times {} pods, {rate:.1} pods a second",
+            size.rounds, size.burst
+        ));
+        for (what, times) in [
+            ("request", &mut self.admitted),
+            ("created → template", &mut self.template),
+            ("created → claim", &mut self.claimed),
+            ("claim → bound", &mut self.scheduled),
+            ("request → bound", &mut self.whole),
+        ] {
+            if !times.is_empty() {
+                let [p50, p99] = [50, 99].map(|percent| percentile(times, percent));
+                report(&format!("  {what:18} p50 {p50:8.2?}  p99 {p99:8.2?}"));
+            }
+        }
+    }
+}

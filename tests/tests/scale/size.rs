@@ -1,0 +1,42 @@
+//! The size of a run, from the environment.
+
+use std::time::Duration;
+
+use tests::setting;
+
+/// The size of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Nodes of the cluster.
+    pub(crate) nodes: usize,
+    /// Pods that are created together when pods of different kinds are compared.
+    pub(crate) burst: usize,
+    /// How often each kind is measured.
+    pub(crate) rounds: usize,
+    /// How long pods, jobs and nodes come and go.
+    pub(crate) load: Duration,
+    /// Nodes with a driver of their own that keeps running.
+    pub(crate) drivers: usize,
+}
+
+impl Size {
+    /// # Errors
+    ///
+    /// Fails if a variable is not a number.
+    pub(crate) fn from_environment() -> anyhow::Result<Self> {
+        Ok(Self {
+            nodes: setting("DRANET_SCALE_NODES", 1_000)?,
+            burst: setting("DRANET_SCALE_PODS", 60)?,
+            rounds: setting("DRANET_SCALE_ROUNDS", 3)?,
+            load: Duration::from_secs(setting("DRANET_SCALE_SECONDS", 300)?),
+            drivers: setting("DRANET_DRIVERS", 20)?,
+        })
+    }
+
+    /// Pods that arrive in a second: as many as keep a part of the devices busy, and not more than
+    /// kube-scheduler binds on two processors.
+    #[expect(clippy::cast_precision_loss, reason = "thousands of nodes")]
+    pub(crate) fn pods_per_second(self) -> f64 {
+        (self.nodes as f64 / 200.0).clamp(0.5, 5.0)
+    }
+}

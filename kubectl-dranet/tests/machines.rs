@@ -54,6 +54,11 @@ fn known_machine_types_are_listed() {
     assert!(text.lines().any(|line| line.starts_with("azure-gb300") && line.contains("built in")));
     let built_in = run(&["machines", "--built-in"]).unwrap();
     assert!(!built_in.contains(SIZE) && built_in.lines().count() > 20, "{built_in}");
+    // Machines that were made for tests can be used, and are not offered.
+    for made in ["pxb-tie", "x86-two-per-switch", "numa-unknown", "epyc-nps4"] {
+        assert!(!built_in.contains(made), "{made}: {built_in}");
+        assert!(!objects(&["machines", "--built-in", made]).is_empty(), "{made}");
+    }
 }
 
 /// What a node of the type publishes, equal but for names, addresses and serial numbers.

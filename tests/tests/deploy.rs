@@ -231,6 +231,8 @@ fn krew_gets_an_archive_and_a_manifest_that_fit_together() {
         .arg(&into)
         .arg("--program")
         .arg(format!("x86_64-unknown-linux-gnu={}", stand_in.display()))
+        .arg("--program")
+        .arg(format!("aarch64-apple-darwin={}", stand_in.display()))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -251,6 +253,9 @@ fn krew_gets_an_archive_and_a_manifest_that_fit_together() {
     assert_eq!(manifest["metadata"]["name"], "dranet");
     let short = manifest["spec"]["shortDescription"].as_str().unwrap();
     assert!(short.len() <= 50 && !short.ends_with('.'), "{short}");
+    let mac = &manifest["spec"]["platforms"][1];
+    assert_eq!(mac["selector"]["matchLabels"], json!({ "os": "darwin", "arch": "arm64" }));
+    assert!(into.join("kubectl-dranet_darwin_arm64.tar.gz").exists(), "{mac}");
     let platform = &manifest["spec"]["platforms"][0];
     assert_eq!(platform["selector"]["matchLabels"]["arch"], "amd64");
     let archive = into.join("kubectl-dranet_linux_amd64.tar.gz");

@@ -79,6 +79,18 @@ pub fn machine(name: &str) -> Option<&'static str> {
     MACHINES.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
+/// The line of a description by which it says that no machine is such: it was made for a test.
+const MADE_FOR_TESTS: [&str; 2] = ["# [synthetic] every fact", "# [synthetic] every number"];
+
+fn is_made_for_tests(text: &str) -> bool {
+    text.lines().any(|line| MADE_FOR_TESTS.iter().any(|made| line.starts_with(made)))
+}
+
+/// The names of machines that exist, by what their descriptions say of their sources.
+pub fn real_machines() -> impl Iterator<Item = &'static str> {
+    MACHINES.iter().filter(|(_, text)| !is_made_for_tests(text)).map(|(name, _)| *name)
+}
+
 /// The cloud's VM size for this machine, if it is a cloud's.
 pub fn vm_size(name: &str) -> Option<&'static str> {
     VM_SIZES.iter().find(|(known, _)| *known == name).map(|(_, size)| *size)

@@ -3,9 +3,12 @@
 //! `topology` is the graph in the form of the Kubernetes object; only this is read back. The rest
 //! is derived from it for the convenience of other programs.
 
-use serde::{Deserialize, Serialize};
+mod document;
+
+use serde::Deserialize;
 
 use crate::{Level, NodeTopologySpec, PathKind, PciAddress, Route, SpecError, Topology};
+use document::{CellOf, Document, PathBetween};
 
 /// The version of the document that this crate writes and reads.
 const VERSION: u32 = 1;
@@ -22,35 +25,6 @@ pub enum JsonError {
     /// Its topology is not a graph.
     #[error(transparent)]
     Spec(#[from] SpecError),
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Document {
-    version: u32,
-    topology: NodeTopologySpec,
-    paths: Vec<PathBetween>,
-    cells: Vec<CellOf>,
-    pairs: Vec<PathBetween>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PathBetween {
-    a: PciAddress,
-    b: PciAddress,
-    path: PathKind,
-    /// The capacity of the narrowest link in one direction.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    megabytes_per_second: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct CellOf {
-    level: Level,
-    key: String,
-    gpus: Vec<PciAddress>,
-    nics: Vec<PciAddress>,
 }
 
 /// The part that is read back.

@@ -47,11 +47,10 @@ pub(super) fn trim(object: &mut Value) {
     }
     match kind.as_str() {
         "Node" => {
-            let status = object.get_mut("status").and_then(Value::as_object_mut);
             // A node without the field has no images; in a file, they are not known.
-            status.into_iter().for_each(|status| {
+            if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
                 status.entry("images").or_insert_with(|| Value::Array(Vec::new()));
-            });
+            }
             remove(object.get_mut("status"), &["volumesInUse", "volumesAttached"]);
         }
         "PersistentVolume" => {

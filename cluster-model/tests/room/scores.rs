@@ -58,10 +58,10 @@ fn free_and_even_nodes_are_preferred() {
     // 25 and 50 of 100 stay free on `a`, 75 and 75 on `b`; the use of both stays as even as it is.
     assert_eq!(difference(&world, &requests("1", "2Gi")), 37 - 75);
     // The pod makes the use of `a` more even, that of `b` less.
-    assert_eq!(difference(&world, &requests("0", "2Gi")), (50 + 50) / 2 - (100 + 75) / 2 + 81 - 68);
+    assert_eq!(difference(&world, &requests("0", "2Gi")), 50 - 87 + 81 - 68);
     // A pod without requests counts as 100m and 200 MiB, and is not balanced.
     let none = json!({"containers": [{"name": "c", "image": "i"}]});
-    assert_eq!(difference(&world, &none), (47 + 72) / 2 - (97 + 97) / 2);
+    assert_eq!(difference(&world, &none), 59 - 97);
 }
 
 #[test]

@@ -170,9 +170,13 @@ fn volumes_that_are_made_need_storage_that_is_left() {
         let mut world = world();
         world.view.apply(class(&json!({}))).unwrap();
         world.view.apply(claim(&json!({}))).unwrap();
-        driver.map(|it| world.view.apply(it).unwrap());
+        if let Some(driver) = driver {
+            world.view.apply(driver).unwrap();
+        }
         let shown = format!("{capacities:?}");
-        capacities.into_iter().for_each(|it| world.view.apply(it).unwrap());
+        for capacity in capacities {
+            world.view.apply(capacity).unwrap();
+        }
         let (found, said) = fits_with(&world, &with_claims(&["data"]));
         assert_eq!(found, expected, "{shown}");
         assert!(found == "a b" || said.contains("more storage than is left"), "{said}");
@@ -217,7 +221,9 @@ fn a_node_attaches_as_many_volumes_of_a_driver_as_it_can() {
         let driver = json!({"name": "x", "nodeID": "a", "allocatable": {"count": limit}});
         let on_node = json!({"metadata": {"name": NODE}, "spec": {"drivers": [driver]}});
         world.view.apply(from::<CSINode>(on_node)).unwrap();
-        attachments.iter().for_each(|name| world.view.apply(attached(name)).unwrap());
+        for name in attachments {
+            world.view.apply(attached(name)).unwrap();
+        }
         world.run("running", NODE, &with_claims(running));
         let (found, said) = fits_with(&world, &with_claims(asked));
         assert_eq!(found, expected, "{limit:?} {attachments:?} {asked:?}");

@@ -131,12 +131,11 @@ impl<'r> Room<'r> {
         let mut all: Vec<Chosen<'o, 'k>> = Vec::new();
         for open in &resolved.open {
             let volume = free_for(open, volumes, (node, &all));
-            let left = match volume {
-                Some(_) => None,
-                None => {
-                    let made = open.made_on(node, volumes);
-                    made.map_err(|problem| open.asked.why_not(problem))?
-                }
+            let left = if volume.is_some() {
+                None
+            } else {
+                let made = open.made_on(node, volumes);
+                made.map_err(|problem| open.asked.why_not(problem))?
             };
             all.push(Chosen { open, volume, left });
         }
@@ -205,7 +204,7 @@ impl Chosen<'_, '_> {
         if let Some(volume) = self.volume {
             let annotations = claim.metadata.annotations.get_or_insert_default();
             annotations.insert(super::BOUND.to_owned(), "yes".to_owned());
-            claim.spec.get_or_insert_default().volume_name = volume.metadata.name.clone();
+            claim.spec.get_or_insert_default().volume_name.clone_from(&volume.metadata.name);
         }
         Some(claim)
     }

@@ -3,6 +3,7 @@
 
 mod cases;
 mod crashes;
+mod race;
 mod random;
 mod site;
 
@@ -16,8 +17,10 @@ pub(crate) fn tests() -> Vec<Test> {
         cases::hand_written_claims_preempt_too,
         cases::a_gang_gets_room_together_or_not_at_all,
         cases::a_pod_that_may_move_makes_room,
+        cases::preemptor_moves_pods_if_it_is_allowed_to,
         cases::devices_that_are_only_kept_by_rules_are_released,
         crashes::whenever_the_leader_dies_the_pod_is_bound,
+        race::pods_that_lose_the_race_preempt_again,
         random::every_eviction_leads_to_an_aligned_pod,
     ];
     all.into_iter().map(Test::alone).collect()

@@ -222,28 +222,54 @@ pub(super) async fn a_pod_that_may_move_makes_room(plane: Arc<ControlPlane>) -> 
     with_nodes(plane, 2, async |scope, _| Box::pin(makes_room(scope, &kubeconfig)).await).await
 }
 
-async fn makes_room(scope: &Scope, kubeconfig: &str) -> anyhow::Result<()> {
+/// The same by the controller, which is off by default.
+pub(super) async fn preemptor_moves_pods_if_it_is_allowed_to(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 2, async |scope, installation| {
+        let [_, second] = crowded(scope).await?;
+        installation.start_preemptors(1, &["--moves-per-hour=1"]).await?;
+        scope.bound("waits", SOON).await?;
+        is_aligned(scope, "waits", GPUS).await?;
+        let waits = scope.api::<Pod>().get("waits").await?;
+        assert_eq!(node(&waits), Some(second.as_str()));
+        let note = event(scope, "waits", "Moves").await?;
+        assert!(note.contains("/moves-"), "{note}");
+        nothing_kept(scope).await?;
+        run(scope, 3).await?;
+        assert_eq!(metric(installation, "dranet_moves_total").await?, 1);
+        assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0);
+        Ok(())
+    })
+    .await
+}
+
+/// Two nodes, each with a pod of two GPUs, of which the one on the second may move, and a pod that waits for
+/// a whole node. Returns the nodes.
+async fn crowded(scope: &Scope) -> anyhow::Result<[String; 2]> {
     let nodes: Api<Node> = Api::all(scope.client());
     let nodes = nodes.list(&ListParams::default()).await?;
     let nodes: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
-    let [first, second] = &nodes[..] else { anyhow::bail!("{nodes:?}") };
+    let Ok([first, second]) = <[String; 2]>::try_from(nodes) else {
+        anyhow::bail!("not two nodes")
+    };
     let on = |name: &str, node: &str| {
         let mut pod = pod(name, None, 2);
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
         pod
     };
     for name in ["stays", "ends"] {
-        create(scope, on(name, first)).await?;
+        create(scope, on(name, &first)).await?;
         scope.bound(name, SOON).await?;
     }
     let mut template = pod("", None, 2);
     template["metadata"]["labels"] = json!({"app": "moves"});
     template["metadata"]["annotations"]["dranet.io/movable"] = "true".into();
-    // The pod that takes the place of the one that is evicted is not to go back.
+    // The pod that takes the place of the one that is evicted would go back.
     template["spec"]["affinity"] = json!({"nodeAffinity": {
         "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": {
             "matchExpressions": [
-                {"key": "kubernetes.io/hostname", "operator": "In", "values": [first]},
+                {"key": "kubernetes.io/hostname", "operator": "In", "values": [&second]},
             ],
         }}],
     }});
@@ -259,7 +285,11 @@ async fn makes_room(scope: &Scope, kubeconfig: &str) -> anyhow::Result<()> {
     run(scope, 2).await?;
     create(scope, pod("waits", None, GPUS)).await?;
     scope.unschedulable("waits", SOON).await?;
+    Ok([first, second])
+}
 
+async fn makes_room(scope: &Scope, kubeconfig: &str) -> anyhow::Result<()> {
+    let [first, second] = crowded(scope).await?;
     let namespace = scope.namespace().to_owned();
     let defrag = async |more: &[&str]| -> anyhow::Result<Output> {
         let mut command = Command::new(binaries::ours("kubectl-dranet")?);

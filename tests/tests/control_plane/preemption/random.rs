@@ -1,6 +1,6 @@
-//! Random scenarios: pods of several priorities and sizes, budgets, arrivals in between, and the death of
-//! the leader at any time. Every eviction is followed by its preemptor bound aligned; nobody of equal or
-//! higher priority is touched, and no budget is broken.
+//! Random scenarios: pods of several priorities and sizes, gangs, budgets, arrivals in between, and the
+//! death of the leader at any time. Every eviction is followed by its preemptor bound aligned; nobody of
+//! equal or higher priority is touched, no budget is broken, and a gang leaves as a whole.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,12 +9,10 @@ use std::{
 };
 
 use anyhow::Context;
-use k8s_openapi::api::{
-    core::v1::Pod, events::v1::Event, policy::v1::PodDisruptionBudget, resource::v1::ResourceClaim,
-};
+use k8s_openapi::api::{core::v1::Pod, policy::v1::PodDisruptionBudget};
 use kube::{
     ResourceExt,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{ListParams, PostParams},
 };
 use serde_json::{Value, json};
 use tests::{
@@ -22,13 +20,16 @@ use tests::{
 };
 
 use super::site::{
-    GPUS, SOON, create, events, is_aligned, names, node, nothing_kept, pod, rules, with_nodes,
+    GPUS, SOON, clear, create, events, is_aligned, names, node, nothing_kept, pod, report, rules,
+    with_nodes,
 };
 
 /// The variable that requests more scenarios than the default.
 const SCENARIOS_VARIABLE: &str = "DRANET_PREEMPTIONS";
 const SCENARIOS: u64 = 20;
 const NODES: usize = 2;
+/// The label of pods that are parts of one job.
+const JOB_SET: &str = "jobset.sigs.k8s.io/jobset-name";
 /// The classes, with their priorities.
 const CLASSES: [(Option<&str>, i32); 3] = [(None, 0), (Some("middle"), 500), (Some("high"), 1000)];
 
@@ -39,6 +40,8 @@ struct Planned {
     priority: i32,
     gpus: usize,
     is_guarded: bool,
+    /// The job that loses all its pods together.
+    job: Option<String>,
 }
 
 pub(super) async fn every_eviction_leads_to_an_aligned_pod(
@@ -65,11 +68,6 @@ pub(super) async fn every_eviction_leads_to_an_aligned_pod(
     .await
 }
 
-#[expect(clippy::print_stderr, reason = "the numbers are reported")]
-fn report(line: &str) {
-    eprintln!("{line}");
-}
-
 /// Runs a scenario, and checks what was evicted. Returns how many pods were.
 async fn one(
     scope: &Scope,
@@ -82,8 +80,12 @@ async fn one(
     let mut left = NODES * GPUS;
     while left > 0 {
         let planned = draw(random, left.min(2), 0..2);
-        left -= planned.gpus;
-        add(scope, &mut all, planned).await?;
+        let is_gang = left >= 2 * planned.gpus && random.below(4) == 0;
+        let job = is_gang.then(|| format!("j{}", all.len()));
+        for _ in 0..if is_gang { 2 } else { 1 } {
+            left -= planned.gpus;
+            add(scope, &mut all, Planned { job: job.clone(), ..planned.clone() }).await?;
+        }
     }
     running(scope, &all).await?;
     for _ in 0..=random.below(3) {
@@ -95,8 +97,8 @@ async fn one(
         }
         if random.below(2) == 0 {
             // Another one wants what becomes free.
-            add(scope, &mut all, Planned { class: None, priority: 0, gpus: 1, is_guarded: false })
-                .await?;
+            let rival = Planned { class: None, priority: 0, gpus: 1, is_guarded: false, job: None };
+            add(scope, &mut all, rival).await?;
         }
         if random.below(2) == 0 {
             let leader = installation.leading_preemptor().await?;
@@ -116,7 +118,7 @@ fn draw(random: &mut Random, most: usize, classes: Range<usize>) -> Planned {
     let (class, priority) = *random.pick(&CLASSES[classes]);
     let gpus =
         if most >= GPUS && random.below(4) == 0 { GPUS } else { 1 + random.below(most.min(2)) };
-    Planned { class, priority, gpus, is_guarded: random.below(5) == 0 }
+    Planned { class, priority, gpus, is_guarded: random.below(5) == 0, job: None }
 }
 
 /// Guarded pods may not be disrupted.
@@ -161,6 +163,9 @@ async fn add_gang(
 fn object(name: &str, planned: &Planned) -> Value {
     let mut pod = pod(name, planned.class, planned.gpus);
     pod["metadata"]["labels"]["guarded"] = planned.is_guarded.to_string().into();
+    if let Some(job) = &planned.job {
+        pod["metadata"]["labels"][JOB_SET] = job.as_str().into();
+    }
     pod
 }
 
@@ -229,6 +234,11 @@ async fn check(scope: &Scope, all: &BTreeMap<String, Planned>) -> anyhow::Result
     nothing_kept(scope).await?;
     let there = names(scope).await?;
     let evicted: BTreeSet<&String> = all.keys().filter(|name| !there.contains(*name)).collect();
+    for job in evicted.iter().filter_map(|victim| all[*victim].job.as_ref()) {
+        let mut left =
+            all.iter().filter(|(name, it)| it.job.as_ref() == Some(job) && there.contains(*name));
+        anyhow::ensure!(left.next().is_none(), "only a part of {job} was evicted: {evicted:?}");
+    }
     let said = events(scope, "Preempted").await?;
     for victim in &evicted {
         let planned = &all[*victim];
@@ -251,18 +261,4 @@ async fn check(scope: &Scope, all: &BTreeMap<String, Planned>) -> anyhow::Result
     let in_vain: Vec<&String> = in_vain.collect();
     anyhow::ensure!(in_vain.is_empty(), "{in_vain:?}");
     Ok(evicted.len())
-}
-
-/// Removes all pods, events and the budget of a scenario.
-async fn clear(scope: &Scope) -> anyhow::Result<()> {
-    let now = DeleteParams::default().grace_period(0);
-    let all = ListParams::default();
-    scope.api::<Pod>().delete_collection(&now, &all).await?;
-    scope.api::<PodDisruptionBudget>().delete_collection(&now, &all).await?;
-    scope.api::<Event>().delete_collection(&now, &all).await?;
-    eventually(SOON, async || {
-        let left = scope.api::<ResourceClaim>().list(&all).await?.items.len();
-        Ok(Check::that(left == 0, || format!("{left} claims are left")))
-    })
-    .await
 }

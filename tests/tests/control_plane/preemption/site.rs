@@ -7,7 +7,12 @@ use std::{
 };
 
 use anyhow::Context;
-use k8s_openapi::api::{core::v1::Pod, events::v1::Event, resource::v1::DeviceTaintRule};
+use k8s_openapi::api::{
+    core::v1::Pod,
+    events::v1::Event,
+    policy::v1::PodDisruptionBudget,
+    resource::v1::{DeviceTaintRule, ResourceClaim},
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -236,4 +241,23 @@ pub(super) async fn metric(installation: &Installation<'_>, name: &str) -> anyho
     let own = metrics.iter().filter(|(key, _)| key.starts_with(name));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is a count")]
     Ok(own.map(|(_, value)| *value as u64).sum())
+}
+
+/// Removes all pods, events and the budget of a scenario.
+pub(super) async fn clear(scope: &Scope) -> anyhow::Result<()> {
+    let now = DeleteParams::default().grace_period(0);
+    let all = ListParams::default();
+    scope.api::<Pod>().delete_collection(&now, &all).await?;
+    scope.api::<PodDisruptionBudget>().delete_collection(&now, &all).await?;
+    scope.api::<Event>().delete_collection(&now, &all).await?;
+    eventually(SOON, async || {
+        let left = scope.api::<ResourceClaim>().list(&all).await?.items.len();
+        Ok(Check::that(left == 0, || format!("{left} claims are left")))
+    })
+    .await
+}
+
+#[expect(clippy::print_stderr, reason = "the numbers are reported")]
+pub(super) fn report(line: &str) {
+    eprintln!("{line}");
 }

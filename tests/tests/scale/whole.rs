@@ -62,7 +62,7 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         let mut bars = Bars::default();
         compare::measure(scope, &observer, size, &mut bars).await?;
         let drivers = Drivers::start(&plane, &installation, &kinds[0], size.drivers).await?;
-        let sampler = Sampler::start(Arc::clone(&observer));
+        let recorder = Sampler::start(Arc::clone(&observer));
         let random = SeededRng::from_environment()?;
         let copies = (kinds.len()..size.nodes)
             .map(|index| format!("{}-{index}", kinds[index % kinds.len()]));
@@ -77,7 +77,7 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         };
         let (arrived, away) =
             tokio::try_join!(load::arrive(scope, size, random), course.run(size))?;
-        let samples = sampler.samples();
+        let samples = recorder.samples();
         report(&format!("{arrived:?}"));
         all_bound(&observer).await?;
         by_shape(&observer);

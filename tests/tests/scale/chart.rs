@@ -8,8 +8,8 @@ use super::usage::Sample;
 
 /// Pixels of the three panels together.
 const SIZE: (u32, u32) = (900, 840);
-/// Distinguishable with colour blindness (Okabe and Ito).
-const COLOURS: [RGBColor; 8] = [
+/// Distinguishable with colour blindness (Okabe and Ito): one for each program.
+const COLOURS: [RGBColor; 9] = [
     RGBColor(0x00, 0x9e, 0x73),
     RGBColor(0xe6, 0x9f, 0x00),
     RGBColor(0x56, 0xb4, 0xe9),
@@ -18,6 +18,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0xd5, 0x5e, 0x00),
     RGBColor(0x99, 0x99, 0x99),
     RGBColor(0x8a, 0x82, 0x20),
+    RGBColor(0x33, 0x33, 0x33),
 ];
 /// Seconds over which CPU time is averaged.
 const WINDOW: usize = 10;

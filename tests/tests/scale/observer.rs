@@ -28,8 +28,9 @@ use super::shapes::SHAPE;
 
 /// The longest time that a template may be missing, with restarts of all programs.
 const TEMPLATE_MAX: Duration = Duration::from_secs(30);
-/// The longest time that a pod may wait on a cluster that has room for it.
-const BOUND_MAX: Duration = Duration::from_mins(2);
+/// The longest time that a pod may wait on a cluster that has room for it: kube-scheduler tries a pod again
+/// after five minutes if it has missed the event that made room.
+pub(crate) const BOUND_MAX: Duration = Duration::from_mins(6);
 /// The label of a node with its fabric.
 const FABRIC: &str = "topology.dranet.io/fabric";
 

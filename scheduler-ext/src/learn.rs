@@ -95,7 +95,7 @@ impl Learning {
                 self.at = if looked_at == CLAIMS_PER_STEP {
                     At::Claims(end)
                 } else {
-                    At::Nodes(view.inventory().node_names().cloned().collect())
+                    At::Nodes(view.present_nodes().map(Into::into).collect())
                 };
                 true
             }

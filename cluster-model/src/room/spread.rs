@@ -90,9 +90,9 @@ impl Room<'_> {
             *on_nodes.entry(node).or_default() += 1;
         }
         let mut pods: BTreeMap<Box<str>, i64> = BTreeMap::new();
-        for node in self.view.inventory().node_names() {
+        for node in self.view.present_nodes() {
             if let Some(value) = self.domain_that_counts(node, spread, ask) {
-                let own = on_nodes.get(&**node).copied().unwrap_or_default();
+                let own = on_nodes.get(node).copied().unwrap_or_default();
                 *pods.entry(value.into()).or_default() += own;
             }
         }

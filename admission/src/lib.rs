@@ -27,6 +27,7 @@ mod join;
 #[cfg(feature = "server")]
 mod leader;
 pub mod lint;
+pub mod misplaced;
 pub mod nearness;
 #[cfg(feature = "server")]
 mod needed_domain;

@@ -48,7 +48,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use plugin_pods::Units;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use topology_graph::{NodeTopology, PciAddress, SpecError, Topology};
@@ -196,6 +196,8 @@ pub struct ClusterView {
     extended: BTreeMap<String, ExtendedResource>,
     /// Extended resources of GPUs that device plugins offer, by node.
     plugins: BTreeMap<String, Vec<PluginResource>>,
+    /// Nodes that take no new pods (`spec.unschedulable`).
+    cordoned: BTreeSet<String>,
     /// Graphs of nodes that publish none.
     stand_ins: StandIns,
     revision: Revision,
@@ -281,6 +283,11 @@ impl ClusterView {
     pub fn present_nodes(&self) -> impl Iterator<Item = &str> {
         let nodes = self.inventory().node_names().map(|name| &**name);
         nodes.filter(|node| !self.is_remembered(node))
+    }
+
+    /// Whether a node is cordoned.
+    pub fn is_cordoned(&self, node: &str) -> bool {
+        self.cordoned.contains(node)
     }
 
     /// The value of a label of a node.

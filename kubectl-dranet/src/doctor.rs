@@ -1,5 +1,6 @@
 //! `doctor`: what is wrong in the cluster, and what to do. The checks are in `doctor/table.rs`.
 
+mod annotations;
 mod census;
 mod certificate;
 mod checks;
@@ -40,20 +41,24 @@ use checks::{Checklist, Outcome};
 use k8s_openapi::api::core::v1::Pod;
 use person::person;
 use scene::Scene;
+use serde_json::Value;
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 use table::{CHECKS, TRIAL};
 
 /// Kinds that findings are made from in addition to the view.
 const KINDS: &[&str] = &[
+    "CronJob",
     "CustomResourceDefinition",
     "DaemonSet",
     "Deployment",
     "DeviceTaintRule",
     "EndpointSlice",
+    "Job",
     "MutatingWebhookConfiguration",
     "Node",
     "Pod",
+    "StatefulSet",
 ];
 
 /// The namespace of the control plane's pods.
@@ -93,6 +98,7 @@ fn look(args: &DoctorArgs, source: &Source, with_trial: bool) -> anyhow::Result<
     let waiting = more_pods(source, &asked, &mut seen)?;
     let asked = former_plugins::queries(&seen);
     let holders = more_pods(source, &asked, &mut seen)?;
+    let workloads = workloads(source, &mut seen)?;
     let view = &seen.view;
     let nodes = view.present_nodes();
     let scene = Scene {
@@ -106,6 +112,7 @@ fn look(args: &DoctorArgs, source: &Source, with_trial: bool) -> anyhow::Result<
         machines: machines::all(view, &policy)?,
         waiting,
         holders,
+        workloads,
     };
     let mut list = Checklist::default();
     for check in &CHECKS {
@@ -117,7 +124,9 @@ fn look(args: &DoctorArgs, source: &Source, with_trial: bool) -> anyhow::Result<
         list.add((check.name, check.page), outcome);
     }
     if with_trial {
-        let outcomes = trial::run(source, &args.trial, args.namespace.as_deref())?;
+        let named = policy.gpu_class.is_some();
+        let classes = if named { Vec::new() } else { scene.census.gpu_classes() };
+        let outcomes = trial::run(source, &args.trial, args.namespace.as_deref(), &classes)?;
         TRIAL.into_iter().zip(outcomes).for_each(|(subject, outcome)| list.add(subject, outcome));
     }
     let Checklist { checks, mut findings, notes } = list;
@@ -175,6 +184,18 @@ fn more_pods(
     let pods = read.pods(None)?;
     add_new(read.notes, &mut seen.notes);
     Ok(pods)
+}
+
+/// Reads the workloads of a cluster; of a snapshot, all were read.
+fn workloads(source: &Source, seen: &mut ReadCluster) -> anyhow::Result<Vec<Value>> {
+    if let Source::File(..) = source {
+        let all = annotations::KINDS.iter().flat_map(|kind| seen.of_kind(kind));
+        return Ok(all.cloned().collect());
+    }
+    let read = source.read(&annotations::queries(), &annotations::KINDS)?;
+    seen.refused.extend(read.refused);
+    add_new(read.notes, &mut seen.notes);
+    Ok(read.kept)
 }
 
 /// Adds the notes that are new.

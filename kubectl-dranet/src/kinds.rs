@@ -60,6 +60,9 @@ pub(crate) const HYPER_NODES: Kind =
     kind("topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes");
 pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");
 pub(crate) const DAEMON_SETS: Kind = kind("apps/v1", "DaemonSet", "daemonsets");
+pub(crate) const STATEFUL_SETS: Kind = kind("apps/v1", "StatefulSet", "statefulsets");
+pub(crate) const JOBS: Kind = kind("batch/v1", "Job", "jobs");
+pub(crate) const CRON_JOBS: Kind = kind("batch/v1", "CronJob", "cronjobs");
 pub(crate) const ENDPOINTS: Kind = kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices");
 pub(crate) const WEBHOOKS: Kind = kind(
     "admissionregistration.k8s.io/v1",
@@ -82,6 +85,9 @@ pub(crate) const DEVICES: [Kind; 4] = [NODES, SLICES, CLASSES, GRAPHS];
 
 /// The kinds without which it is not known which devices are free.
 pub(crate) const USE: [Kind; 6] = [NODES, SLICES, TAINT_RULES, CLASSES, CLAIMS, GRAPHS];
+
+/// Kubernetes' own kinds that create pods.
+pub(crate) const WITH_PODS: [Kind; 5] = [DEPLOYMENTS, DAEMON_SETS, STATEFUL_SETS, JOBS, CRON_JOBS];
 
 /// The kinds of which the installation consists.
 pub(crate) const INSTALLATION: [Kind; 6] =

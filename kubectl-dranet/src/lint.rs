@@ -3,14 +3,16 @@
 use crate::Output;
 use crate::answer::{Lint, LintFinding, Linted, Severity};
 use crate::args::LintArgs;
-use crate::kinds::{DEVICES, NAMESPACES, PODS, Query};
+use crate::kinds::{DEVICES, NAMESPACES, PODS, Query, WITH_PODS};
 use crate::settings;
 use crate::source::{self, ReadCluster, Source};
 use crate::subject::{self, Subject, admin_access_problem};
 use crate::text::counted;
 use admission::admit::{AdmitError, admit};
 use admission::lint::{self, Finding, lint};
+use admission::misplaced::of_workload;
 use admission::plan::Policy;
+use admission::reapplied;
 use anyhow::Context as _;
 use cluster_model::names::{annotation, label};
 use cluster_model::predict::budget;
@@ -104,12 +106,21 @@ fn admin_access(why: String) -> LintFinding {
 
 /// Returns what users wrote: not what admission writes, nor claims created from templates.
 fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
-    const KINDS: &[&str] = &["Deployment", "ResourceClaim", "ResourceClaimTemplate", "Pod"];
+    const KINDS: &[&str] = &[
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "Pod",
+        "ResourceClaim",
+        "ResourceClaimTemplate",
+        "StatefulSet",
+    ];
     let named = args.admission.namespace.as_deref();
     let scope = if args.all_namespaces { None } else { named };
-    let pods = PODS.of(scope, "annotated pods are not checked");
-    let seen =
-        Source::open(&args.source)?.read_as_admission(&args.admission, KINDS, &[pods], &[])?;
+    let mut more = vec![PODS.of(scope, "annotated pods are not checked")];
+    more.extend(WITH_PODS.map(|kind| kind.of(scope, "their annotations are not checked")));
+    let seen = Source::open(&args.source)?.read_as_admission(&args.admission, KINDS, &more, &[])?;
     seen.must_know(&DEVICES)?;
     let namespace = seen.namespace.as_deref().filter(|_| !args.all_namespaces);
     let policy = Policy { max_steps: args.max_steps, ..settings::of_cluster(&seen.kept) };
@@ -125,14 +136,17 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
         }
         let is_made = metadata["labels"][label::TEMPLATE].is_string()
             || metadata["annotations"][FROM_TEMPLATE].is_string();
-        if object["kind"] == "Deployment" || is_made {
+        if is_made {
             continue;
         }
         let key = what_is_linted(object);
         if !known.contains_key(&key) {
             let found = match object["kind"].as_str() {
                 Some("Pod") => pod(object, true, (&seen.view, &policy))?,
-                _ => claim(object, &seen.view, args.max_steps, true)?,
+                Some("ResourceClaim" | "ResourceClaimTemplate") => {
+                    claim(object, &seen.view, args.max_steps, true)?
+                }
+                _ => workload(object),
             };
             known.insert(key.clone(), found.map(|found| found.findings));
         }
@@ -142,6 +156,8 @@ fn of_cluster(args: &LintArgs) -> anyhow::Result<(Vec<Linted>, Vec<String>)> {
         }
     }
     linted.sort_by(|one, other| (&one.kind, &one.name).cmp(&(&other.kind, &other.name)));
+    // Admission's own Deployment is read twice in its namespace.
+    linted.dedup_by(|one, other| (&one.kind, &one.name) == (&other.kind, &other.name));
     Ok((linted, seen.notes))
 }
 
@@ -216,6 +232,23 @@ fn check_form(kind: &str, object: &Value, spec: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The findings on an object that creates pods, if its annotations have no effect. Its pods are checked
+/// themselves.
+fn workload(object: &Value) -> Option<Linted> {
+    let findings: Vec<_> = of_workload(object).into_iter().map(without_effect).collect();
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+    (!findings.is_empty()).then(|| Linted { kind, name: name(object, true), findings })
+}
+
+fn finding(check: &str, severity: Severity, message: String) -> LintFinding {
+    LintFinding { check: check.to_owned(), severity, place: "annotations".to_owned(), message }
+}
+
+/// The finding on an annotation without an effect.
+fn without_effect(message: String) -> LintFinding {
+    finding("annotation", Severity::Warning, message)
+}
+
 /// What admission reports about an annotated pod, which the cluster has or which a file would create.
 fn pod(
     object: &Value,
@@ -227,19 +260,14 @@ fn pod(
     if !keys.any(|key| key.starts_with(annotation::DOMAIN)) {
         return Ok(None);
     }
-    let finding = |check: &str, severity, message: String| LintFinding {
-        check: check.to_owned(),
-        severity,
-        place: "annotations".to_owned(),
-        message,
-    };
     let is_bound = object["spec"]["nodeName"].is_string();
     let has_claims = object["spec"]["resourceClaims"].as_array().is_some_and(|all| !all.is_empty());
     let queries = object["metadata"]["annotations"][annotation::ALIGNED_NICS].is_string();
     let mut findings = Vec::new();
     if is_created && queries && !has_claims {
         let message = "the pod asks for NICs but has no claim: the webhook was not called when it \
-                       was created; create the pod again once `kubectl dranet doctor` finds no error";
+                       was created, or the annotation was added later; create the pod again once \
+                       `kubectl dranet doctor` finds no error";
         findings.push(finding("not-admitted", Severity::Error, message.to_owned()));
     }
     match admit(object, view, policy) {
@@ -249,9 +277,10 @@ fn pod(
         }
         Err(AdmitError::Denied(_)) => {}
         Err(error) => return Err(error.into()),
-        Ok(verdict) => findings.extend(
-            verdict.warnings.into_iter().map(|it| finding("annotation", Severity::Warning, it)),
-        ),
+        Ok(verdict) => findings.extend(verdict.warnings.into_iter().map(without_effect)),
+    }
+    if is_created {
+        findings.extend(reapplied::warning(object).map(without_effect));
     }
     Ok(Some(Linted { kind: "Pod".to_owned(), name: name(object, true), findings }))
 }

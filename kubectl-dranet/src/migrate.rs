@@ -14,9 +14,9 @@ pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<Output> {
     }
     let migration = migration::migrate(&objects, &Options { share: args.share.clone() });
     anyhow::ensure!(
-        !migration.documents.is_empty(),
+        !migration.documents.is_empty() || !migration.notes.is_empty(),
         "nothing to convert among {} objects; there should be a NicClusterPolicy, networks of it, \
-         configurations of device plugins, or pods that use them",
+         configurations of device plugins, or pods that use them or the NICs of their host",
         objects.len()
     );
     let Migration { values, documents, notes } = migration;

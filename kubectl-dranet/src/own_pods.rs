@@ -56,6 +56,13 @@ pub(crate) fn pod(
     })
 }
 
+/// Chooses the class of a pod's GPUs, for clusters with GPUs of several drivers.
+pub(crate) fn choose(pod: &mut Value, gpu_class: Option<&str>) {
+    if let Some(class) = gpu_class {
+        pod["metadata"]["annotations"][annotation::GPU_CLASS] = class.into();
+    }
+}
+
 /// A toleration of a taint with this key.
 pub(crate) fn toleration(key: &str) -> Value {
     json!({ "key": key, "operator": "Exists" })

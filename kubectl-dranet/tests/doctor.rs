@@ -443,3 +443,35 @@ fn without_rights_nothing_is_known() {
     );
     assert!(!text.contains("has no node"), "{text}");
 }
+
+/// Annotations on a workload itself, misspelt in its pod template, and changed on a pod that waits with
+/// its claim.
+#[test]
+fn annotations_without_effect_are_found() {
+    let workload = |kind: &str, own: Value, of_pods: Value| {
+        json!({ "apiVersion": "apps/v1", "kind": kind,
+            "metadata": { "name": "a", "namespace": "team", "annotations": own },
+            "spec": { "template": { "metadata": { "annotations": of_pods },
+                "spec": { "containers": [{ "name": "a", "image": "a" }] } } } })
+    };
+    let nics = json!({ "dranet.io/aligned-nics": "1" });
+    let more = vec![
+        workload("Job", json!({}), json!({ "dranet.io/aligned-nic": "1" })),
+        workload("Deployment", nics.clone(), json!({})),
+        workload("StatefulSet", json!({}), nics.clone()),
+        json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "waits", "namespace": "team", "annotations": {
+                "dranet.io/aligned-nics": "2", "dranet.io/plan": "p", "dranet.io/request-hash": "h" } },
+            "spec": { "containers": [{ "name": "a", "image": "a" }] } }),
+    ];
+    let text = doctor(more, |_| {});
+    for expected in [
+        "Job team/a has an annotation without effect: annotation dranet.io/aligned-nic is not known",
+        "did you mean dranet.io/aligned-nics?",
+        "Deployment team/a has an annotation without effect: Deployment has the annotation",
+        "pod team/waits has changed annotations: the claim of a pod never changes",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert!(!text.contains("StatefulSet"), "{text}");
+}

@@ -8,10 +8,17 @@
 //! output is values for our chart, DeviceClasses, NicPools, claim templates and the rewritten pods,
 //! with a note on everything that has no counterpart.
 //!
-//! All functions are pure. Read the modules in this order: `addresses`, `networks`, `resources`,
-//! `pods`.
+//! A pod gets the NICs that it had: `allocate` says how many a device plugin gave it, `gke` which GKE
+//! did, and `host` whether it used those of its host.
+//!
+//! All functions are pure. Read the modules in this order: `addresses`, `networks`, `allocate`,
+//! `resources`, `pods`.
 
 mod addresses;
+mod allocate;
+mod environment;
+mod gke;
+mod host;
 mod names;
 mod networks;
 mod note;

@@ -3,13 +3,18 @@
 //! A pod with GPUs gets the annotation, so that its NICs are aligned with its GPUs. A pod without
 //! GPUs gets its own claim template.
 
+use crate::allocate::{Allocate, is_of_cloud};
+use crate::host::HostAccess;
 use crate::names::object_name;
 use crate::networks::{Network, Networks};
 use crate::note::{Note, note};
 use crate::options::Options;
 use crate::resources::{Resource, Resources, is_same_resource};
+use crate::{environment, gke};
 use cluster_model::gpu_drivers;
 use cluster_model::names::{annotation, capacity};
+use cluster_model::nic_plugins::{can_be_nics, is_nics};
+use dra_allocator::allocate::MAX_DEVICES;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -42,11 +47,48 @@ pub(crate) struct Converter<'a> {
 struct Wanted<'a> {
     /// The networks that the pod names; `None` for unknown ones.
     networks: Vec<(String, Option<&'a Network>)>,
-    /// Resources of device plugins, with the amount that the pod requests.
-    resources: Vec<(String, Option<&'a Resource>, u64)>,
+    /// Limits on resources of device plugins.
+    limits: Vec<Limit<'a>>,
     gpus: u64,
     /// Resources of parts of GPUs, with the amount that the pod requests.
     partitions: Vec<(String, u64)>,
+}
+
+/// A pod's limit on a resource of a device plugin.
+struct Limit<'a> {
+    name: String,
+    /// The resource, if it is in the input.
+    resource: Option<&'a Resource>,
+    /// The sum of its containers.
+    amount: u64,
+}
+
+impl<'a> Limit<'a> {
+    /// Whether other pods use the same NICs. What the input does not have is shared if it is named so.
+    fn is_shared(&self) -> bool {
+        self.resource.map_or(self.name.contains("shared"), Resource::is_shared)
+    }
+
+    /// A NIC of the resource.
+    fn nic(&self) -> Nic<'a> {
+        let is_shared = self.is_shared();
+        Nic { resource: self.resource, network: None, is_all: false, is_shared }
+    }
+
+    /// What the plugin gives for it.
+    fn allocate(&self) -> Allocate {
+        let known = self.resource.map(|resource| resource.allocate);
+        known.unwrap_or_else(|| Allocate::guess(&self.name, self.amount))
+    }
+
+    /// What the pod had by it, for a note.
+    fn described(&self) -> String {
+        let Self { name, amount, .. } = self;
+        match self.allocate() {
+            Allocate::All { .. } => format!("all NICs of `{name}`"),
+            Allocate::OnePerUnit => format!("{amount} of `{name}`"),
+        }
+    }
 }
 
 /// Whether an extended resource is whole GPUs, which stay in the pod.
@@ -101,6 +143,11 @@ impl<'a> Converter<'a> {
             let name = if several { format!("{name}-{index}") } else { name };
             is_changed |= self.rewrite(template, &namespace, &name, object, notes);
         }
+        if is_changed {
+            let mut templates = Vec::new();
+            pod_templates(&mut converted, &mut templates);
+            templates.into_iter().for_each(|pod| environment::clean(pod, object, notes));
+        }
         is_changed.then_some(converted)
     }
 
@@ -132,20 +179,31 @@ impl<'a> Converter<'a> {
             note(notes, object, text);
         }
         let wanted = self.wanted(pod, named);
-        if wanted.networks.is_empty() && wanted.resources.is_empty() {
-            return false;
+        let host = HostAccess::of(pod);
+        if wanted.networks.is_empty() && wanted.limits.is_empty() {
+            return without_plugin(pod, &wanted, &host, object, notes);
         }
         for (network, _) in wanted.networks.iter().filter(|(_, found)| found.is_none()) {
             note(notes, object, format!("the network `{network}` is not in the input"));
         }
-        for (resource, ..) in wanted.resources.iter().filter(|(_, found, _)| found.is_none()) {
+        let unknown = wanted.limits.iter().filter(|limit| limit.resource.is_none());
+        for limit in unknown.filter(|limit| !is_of_cloud(&limit.name)) {
             let text = format!(
-                "the resource `{resource}` is not in the input: the pod gets any NIC of class \
-                 `{NIC_CLASS}`"
+                "the resource `{}` is not in the input: the pod had {}, as far as the name says, and gets \
+                 any NIC of class `{NIC_CLASS}`",
+                limit.name,
+                limit.described()
             );
             note(notes, object, text);
         }
         let holders = remove(pod, &wanted);
+        gke::remove(pod, object, notes);
+        for removed in host.remove_volumes(pod) {
+            let text =
+                format!("{removed} is removed: the claim gives containers the files of its NICs");
+            note(notes, object, text);
+        }
+        tell_of_privilege(&host, object, notes);
         for resource in left(pod) {
             let text = format!(
                 "its limit on `{resource}` stays: nothing in the input says what it is; if a device \
@@ -178,10 +236,10 @@ impl<'a> Converter<'a> {
             (it.name, network)
         });
         let networks: Vec<_> = networks.collect();
-        let (mut resources, mut gpus): (Vec<(String, _, u64)>, u64) = (Vec::new(), 0);
+        let (mut limits, mut gpus): (Vec<Limit<'a>>, u64) = (Vec::new(), 0);
         let mut partitions = Vec::new();
         for container in containers(pod) {
-            for (name, amount) in limits(container) {
+            for (name, amount) in amounts(container) {
                 if is_gpu(&name) {
                     gpus += amount;
                     continue;
@@ -192,17 +250,23 @@ impl<'a> Converter<'a> {
                 }
                 let found = self.resources.get(&name);
                 let mut networks = networks.iter().filter_map(|(_, network)| *network);
-                let is_nic = name.starts_with("rdma/") || networks.any(|it| it.has(&name));
+                let is_nic = is_nics(&name) || networks.any(|it| it.has(&name));
                 if found.is_none() && !is_nic {
                     continue;
                 }
-                match resources.iter_mut().find(|(other, ..)| *other == name) {
-                    Some((.., sum)) => *sum += amount,
-                    None => resources.push((name, found, amount)),
+                let amount = if gke::is_addresses(&name) { 0 } else { amount };
+                match limits.iter_mut().find(|limit| limit.name == name) {
+                    Some(limit) => limit.amount += amount,
+                    None => limits.push(Limit { name, resource: found, amount }),
                 }
             }
         }
-        Wanted { networks, resources, gpus, partitions }
+        for name in gke::resources(pod) {
+            if !limits.iter().any(|limit| limit.name == name) {
+                limits.push(Limit { name, resource: None, amount: 1 });
+            }
+        }
+        Wanted { networks, limits, gpus, partitions }
     }
 
     fn claim(
@@ -214,7 +278,8 @@ impl<'a> Converter<'a> {
         holders: &[String],
     ) {
         let (mut requests, mut configs) = (Vec::new(), Vec::new());
-        for (index, (resource, network)) in wanted.nics().into_iter().enumerate() {
+        for (index, nic) in wanted.nics().into_iter().enumerate() {
+            let Nic { resource, network, is_all, is_shared } = nic;
             let request = format!("nic{index}");
             let class = resource.map_or(NIC_CLASS, |resource| resource.class.as_str());
             let mut exactly = json!({"deviceClassName": class});
@@ -223,7 +288,10 @@ impl<'a> Converter<'a> {
                 let expression = selectors.join(" && ");
                 exactly["selectors"] = json!([{"cel": {"expression": expression}}]);
             }
-            if resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared) {
+            if is_all {
+                exactly["allocationMode"] = "All".into();
+            }
+            if is_shared {
                 self.made.uses_shares = true;
                 let mut requests = json!({capacity::SHARES: "1"});
                 if let Some(share) = &self.options.share {
@@ -259,38 +327,74 @@ impl<'a> Converter<'a> {
     }
 }
 
-/// A NIC of a pod: its resource and its network.
-type Nic<'a> = (Option<&'a Resource>, Option<&'a Network>);
+/// A NIC of a pod.
+#[derive(Clone, Copy)]
+struct Nic<'a> {
+    resource: Option<&'a Resource>,
+    network: Option<&'a Network>,
+    /// True if it stands for all NICs of the resource.
+    is_all: bool,
+    /// True if another pod may use it.
+    is_shared: bool,
+}
 
 impl<'a> Wanted<'a> {
-    /// The NICs: one for each network, or without networks one for each device of the resources. A
-    /// shared resource gives access to all NICs of the node, so it counts once.
+    /// The NICs: one for each network and each unit that no network takes. A resource that gave all
+    /// its NICs gives a pod with GPUs one for each of them, and other pods all again.
     fn nics(&self) -> Vec<Nic<'a>> {
-        if self.networks.is_empty() {
-            return self
-                .resources
-                .iter()
-                .flat_map(|(_, resource, amount)| {
-                    let is_shared = resource.is_some_and(|it| it.is_shared);
-                    let count = if is_shared { 1 } else { usize::try_from(*amount).unwrap_or(1) };
-                    vec![(*resource, None); count]
-                })
-                .collect();
-        }
-        self.networks
+        let mut nics: Vec<Nic<'a>> = self
+            .networks
             .iter()
             .map(|(_, network)| {
                 let own = network.and_then(|it| it.resource.as_deref());
-                (own.and_then(|name| self.of_name(name)).or_else(|| self.first()), *network)
+                let resource = own.and_then(|name| self.of_name(name)).or_else(|| self.first());
+                let mut limits = self.limits.iter().filter(|limit| limit.resource == resource);
+                let is_shared = network.is_some_and(|it| it.is_shared)
+                    || limits.any(Limit::is_shared)
+                    || resource.is_some_and(Resource::is_shared);
+                Nic { resource, network: *network, is_all: false, is_shared }
             })
-            .collect()
+            .collect();
+        let mut networks = nics.len();
+        for limit in self.limits.iter().filter(|limit| !limit.allocate().gives_all()) {
+            let units = usize::try_from(limit.amount).unwrap_or(usize::MAX).min(MAX_DEVICES);
+            let taken = units.min(networks);
+            networks -= taken;
+            nics.extend(vec![limit.nic(); units - taken]);
+        }
+        let all: Vec<_> = self.limits.iter().filter(|it| it.allocate().gives_all()).collect();
+        if !self.is_alone() {
+            let near = self.near(&all).saturating_sub(nics.len());
+            nics.extend(all.first().into_iter().flat_map(|first| vec![first.nic(); near]));
+        } else if self.networks.is_empty() {
+            nics.extend(
+                all.into_iter().map(|limit| Nic { is_all: limit.is_shared(), ..limit.nic() }),
+            );
+        }
+        nics
+    }
+
+    /// Whether nothing in the pod says near what its NICs are.
+    fn is_alone(&self) -> bool {
+        self.gpus == 0 && self.one_part().is_none()
+    }
+
+    /// The number of NICs near the GPUs: one for each GPU, if there are as many.
+    fn near(&self, limits: &[&Limit<'_>]) -> usize {
+        let named: Option<u64> = limits
+            .iter()
+            .map(|limit| match limit.allocate() {
+                Allocate::All { named } => named,
+                Allocate::OnePerUnit => None,
+            })
+            .sum();
+        let gpus = self.gpus.max(1);
+        usize::try_from(named.map_or(gpus, |named| named.min(gpus))).unwrap_or(MAX_DEVICES)
     }
 
     /// Returns true if another pod may use any of the NICs.
     fn is_shared(&self) -> bool {
-        self.nics().iter().any(|(resource, network)| {
-            resource.is_some_and(|it| it.is_shared) || network.is_some_and(|it| it.is_shared)
-        })
+        self.nics().iter().any(|nic| nic.is_shared)
     }
 
     /// The pod's only part of a GPU, and its driver, if a claim can request it.
@@ -302,12 +406,12 @@ impl<'a> Wanted<'a> {
     }
 
     fn first(&self) -> Option<&'a Resource> {
-        self.resources.iter().find_map(|(_, resource, _)| *resource)
+        self.limits.iter().find_map(|limit| limit.resource)
     }
 
     /// Returns the pod's resource that a network names, with or without a prefix.
     fn of_name(&self, name: &str) -> Option<&'a Resource> {
-        let all = self.resources.iter().filter_map(|(_, resource, _)| *resource);
+        let all = self.limits.iter().filter_map(|limit| limit.resource);
         let mut all = all.filter(|resource| is_same_resource(&resource.name, name));
         all.next()
     }
@@ -322,7 +426,7 @@ fn annotate(
     notes: &mut Vec<Note>,
 ) {
     let nics = wanted.nics();
-    let count = u64::try_from(nics.len()).unwrap_or(u64::MAX);
+    let count = within_claim(u64::try_from(nics.len()).unwrap_or(u64::MAX), wanted, object, notes);
     let value = if wanted.gpus > 1 && count == wanted.gpus {
         "per-gpu".to_owned()
     } else {
@@ -338,7 +442,7 @@ fn annotate(
     let is_shared = wanted.is_shared();
     let mut configs: Vec<Map<String, Value>> = nics
         .iter()
-        .filter_map(|(_, network)| Some(network.as_ref()?.config.clone()))
+        .filter_map(|nic| Some(nic.network?.config.clone()))
         .map(|config| if is_shared { config } else { whole(config) })
         .filter(|config| !config.is_empty())
         .collect();
@@ -351,7 +455,23 @@ fn annotate(
              exclusive NICs, remove `dranet.io/nic-sharing`",
         );
     }
-    if nics.iter().any(|(_, network)| network.is_some_and(|it| !it.selectors.is_empty())) {
+    if let Some(limit) = wanted.limits.iter().find(|limit| limit.allocate().gives_all()) {
+        let text = format!(
+            "had {}, and gets {count}: one for each of its GPUs, if the resource has as many; for more, \
+             change `{}`",
+            limit.described(),
+            annotation::ALIGNED_NICS
+        );
+        note(notes, object, text);
+    }
+    let networks = wanted.networks.len();
+    if networks > 0 && networks < nics.len() {
+        let text = format!(
+            "had interfaces of {networks} networks, and gets one on each of its {count} NICs"
+        );
+        note(notes, object, text);
+    }
+    if nics.iter().any(|nic| nic.network.is_some_and(|it| !it.selectors.is_empty())) {
         let text = "its networks name interfaces, but the annotation gives it the NICs next to its \
                     GPUs, whatever their names";
         note(notes, object, text);
@@ -376,6 +496,79 @@ fn annotate(
     }
 }
 
+/// The number of NICs that fit into a claim with the GPUs, the same for each GPU.
+fn within_claim(nics: u64, wanted: &Wanted<'_>, object: &Value, notes: &mut Vec<Note>) -> u64 {
+    let gpus = wanted.gpus;
+    let room = u64::try_from(MAX_DEVICES).unwrap_or(u64::MAX).saturating_sub(gpus);
+    if nics <= room || room == 0 {
+        return nics;
+    }
+    let fit = if gpus > 0 && room >= gpus { room - room % gpus } else { room };
+    let text = format!(
+        "had {nics} NICs, and gets {fit}: a claim has at most {MAX_DEVICES} devices, and its {gpus} GPUs \
+         are in it; if a device plugin gives it the GPUs, `{}: \"{}\"` is possible",
+        annotation::ALIGNED_NICS,
+        nics.min(room + gpus)
+    );
+    note(notes, object, text);
+    fit
+}
+
+/// Rewrites a pod that has NICs of its host without a device plugin, or tells what it has. Returns
+/// true if it was changed.
+fn without_plugin(
+    pod: &mut Value,
+    wanted: &Wanted<'_>,
+    host: &HostAccess,
+    object: &Value,
+    notes: &mut Vec<Note>,
+) -> bool {
+    for resource in left(pod).iter().filter(|resource| can_be_nics(resource)) {
+        let text = format!(
+            "unchanged: its limit on `{resource}` looks like NICs, but nothing in the input says so; add \
+             the device plugin's configuration"
+        );
+        note(notes, object, text);
+    }
+    if !host.reaches_nics(wanted.gpus) {
+        return false;
+    }
+    let had = format!("had all NICs of its node, by {}", host.described());
+    if wanted.gpus == 0 {
+        let text = format!(
+            "unchanged: {had}, and has no GPU; for NICs of its own remove these, and add \
+             `{}: \"1\"` and `{}: \"0\"`",
+            annotation::ALIGNED_NICS,
+            annotation::GPUS
+        );
+        note(notes, object, text);
+        return false;
+    }
+    let removed = host.leave_network(pod).map(str::to_owned);
+    let removed: Vec<_> = removed.into_iter().chain(host.remove_volumes(pod)).collect();
+    let value = if wanted.gpus > 1 { "per-gpu" } else { "1" };
+    entry(entry(pod, "metadata"), "annotations")[annotation::ALIGNED_NICS] = value.into();
+    let mut text = format!(
+        "{had}; gets one for each GPU by `{}: {value}`, with the interface",
+        annotation::ALIGNED_NICS
+    );
+    if !removed.is_empty() {
+        text += &format!("; removed: {}", removed.join(", "));
+    }
+    note(notes, object, text + "; check that the pod needs the host for nothing else");
+    tell_of_privilege(host, object, notes);
+    true
+}
+
+/// Tells that a claim does not limit a privileged container.
+fn tell_of_privilege(host: &HostAccess, object: &Value, notes: &mut Vec<Note>) {
+    if host.is_privileged {
+        let text = "`privileged` stays: such a container can open every device of the node, whatever its \
+                    claim; remove it if only RDMA needed it";
+        note(notes, object, text);
+    }
+}
+
 /// The configuration for a NIC that the pod does not share.
 fn whole(mut config: Map<String, Value>) -> Map<String, Value> {
     if let Some(interface) = config.get_mut("interface").and_then(Value::as_object_mut) {
@@ -392,7 +585,7 @@ fn whole(mut config: Map<String, Value>) -> Map<String, Value> {
 
 /// The extended resources in a pod's limits, without GPUs.
 fn left(pod: &Value) -> BTreeSet<String> {
-    let names = containers(pod).flat_map(limits).map(|(name, _)| name);
+    let names = containers(pod).flat_map(amounts).map(|(name, _)| name);
     names.filter(|name| name.contains('/') && !is_gpu(name) && !is_part_of_gpu(name)).collect()
 }
 
@@ -402,7 +595,7 @@ fn remove(pod: &mut Value, wanted: &Wanted<'_>) -> Vec<String> {
     if let Some(metadata) = pod["metadata"].as_object_mut() {
         take(metadata, "annotations", &[NETWORKS]);
     }
-    let names: Vec<_> = wanted.resources.iter().map(|(name, ..)| name.as_str()).collect();
+    let names: Vec<_> = wanted.limits.iter().map(|limit| limit.name.as_str()).collect();
     let mut holders = Vec::new();
     for container in containers_mut(pod) {
         let name = container["name"].as_str().unwrap_or_default().to_owned();
@@ -485,19 +678,19 @@ fn pod_templates<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
     }
 }
 
-fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+pub(crate) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     pod["spec"]["containers"].as_array().into_iter().flatten()
 }
 
 /// Includes init containers: their requests must be removed, and they use the pod's devices.
-fn containers_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
+pub(crate) fn containers_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
     let spec = pod["spec"].as_object_mut().into_iter().flatten();
     let all = spec.filter(|(field, _)| ["containers", "initContainers"].contains(&field.as_str()));
     all.filter_map(|(_, list)| list.as_array_mut()).flatten()
 }
 
 /// The limits of a container that are integers.
-fn limits(container: &Value) -> Vec<(String, u64)> {
+fn amounts(container: &Value) -> Vec<(String, u64)> {
     let amounts = container["resources"]["limits"].as_object().into_iter().flatten();
     amounts
         .filter_map(|(name, value)| {

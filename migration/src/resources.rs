@@ -1,5 +1,6 @@
 //! Converts resources of device plugins to DeviceClasses.
 
+use crate::allocate::Allocate;
 use crate::names::object_name;
 use crate::note::{Note, note};
 use serde_json::{Value, json};
@@ -28,10 +29,17 @@ pub(crate) struct Resource {
     pub(crate) class: String,
     /// CEL conditions on the NIC.
     selectors: Vec<String>,
-    /// True if several pods can use one NIC.
-    pub(crate) is_shared: bool,
+    /// What a container gets for a limit.
+    pub(crate) allocate: Allocate,
     /// The maximum number of pods per NIC, if configured.
     rdma_hca_max: Option<u64>,
+}
+
+impl Resource {
+    /// True if several pods can use one NIC.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.allocate.gives_all()
+    }
 }
 
 /// Returns true if two names mean the same resource. Only one of them may have the prefix of the
@@ -70,7 +78,7 @@ impl Resources {
     }
 
     pub(crate) fn any_shared(&self) -> bool {
-        self.0.values().any(|resource| resource.is_shared)
+        self.0.values().any(Resource::is_shared)
     }
 
     /// The largest number of pods per NIC that any resource allows.
@@ -251,11 +259,23 @@ impl Resources {
             selectors = conditions(group, is_shared, &name, object, notes);
         }
         let class = object_name(&name);
+        let allocate = match groups.first().filter(|_| is_shared) {
+            Some(group) => Allocate::All { named: named(group) },
+            None if is_shared => Allocate::All { named: None },
+            None => Allocate::OnePerUnit,
+        };
         let resource =
-            Resource { name: name.clone(), class, selectors, is_shared, rdma_hca_max: None };
+            Resource { name: name.clone(), class, selectors, allocate, rdma_hca_max: None };
         self.0.insert(name.clone(), resource);
         name
     }
+}
+
+/// The number of NICs of a group of selectors that names them.
+fn named(group: &Value) -> Option<u64> {
+    let lists = ["ifNames", "pciAddresses"].into_iter();
+    let lists = lists.filter_map(|field| group[field].as_array().map(Vec::len));
+    lists.filter(|names| *names > 0).min().and_then(|names| u64::try_from(names).ok())
 }
 
 /// CEL conditions for the selectors of a device plugin.

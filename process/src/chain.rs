@@ -34,19 +34,20 @@ pub(crate) fn without_dumps(text: &str) -> String {
     out + rest
 }
 
-/// What follows the parenthesis that ends a value; nothing if none ends it. Strings in it are quoted.
+/// What follows the parenthesis that ends a value; nothing if none ends it. Strings in it are quoted. In a
+/// line of JSON their quotes have one backslash more than in a text.
 fn after(value: &str) -> &str {
-    let (mut depth, mut is_quoted, mut is_escaped) = (1, false, false);
+    let (mut depth, mut quoted, mut backslashes) = (1, None, 0);
     for (index, character) in value.char_indices() {
-        match character {
-            _ if is_escaped => is_escaped = false,
-            '\\' if is_quoted => is_escaped = true,
-            '"' => is_quoted = !is_quoted,
-            '{' | '(' if !is_quoted => depth += 1,
-            '}' | ')' if !is_quoted && depth > 0 => depth -= 1,
-            ')' if !is_quoted => return &value[index + 1..],
+        match (character, quoted) {
+            ('"', None) => quoted = Some(backslashes),
+            ('"', Some(level)) if backslashes % (2 * (level + 1)) == level => quoted = None,
+            ('{' | '(', None) => depth += 1,
+            ('}' | ')', None) if depth > 0 => depth -= 1,
+            (')', None) => return &value[index + 1..],
             _ => {}
         }
+        backslashes = if character == '\\' { backslashes + 1 } else { 0 };
     }
     ""
 }
@@ -67,6 +68,8 @@ mod tests {
     fn debug_output_is_left_out() {
         let dump = r#"ApiError: Unauthorized (Status { status: Some(Failure), message: "a \"(b\" }", code: 401 }): x"#;
         assert_eq!(without_dumps(dump), "ApiError: Unauthorized: x");
+        let json = dump.replace('\\', r"\\").replace('"', "\\\"");
+        assert_eq!(without_dumps(&json), "ApiError: Unauthorized: x", "{json}");
         assert_eq!(without_dumps("no (Status of) it"), "no (Status of) it");
         assert_eq!(without_dumps("cut (Status { a"), "cut");
     }

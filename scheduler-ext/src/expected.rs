@@ -52,18 +52,21 @@ pub(crate) struct NodeRoom {
     pub(crate) stranded: u32,
     /// Whether nothing is in use.
     pub(crate) is_whole: bool,
+    /// Whether the node takes new pods: it is not cordoned.
+    pub(crate) is_open: bool,
 }
 
 /// What is free on a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FabricRoom {
-    /// Nodes on which nothing is in use.
+    /// Nodes on which nothing is in use, without cordoned ones.
     pub whole_nodes: u32,
     /// Free GPUs near which no NIC is left.
     pub stranded: u32,
     /// How many more pods of each common shape could have each GPU and its NICs in one
     /// cell, by level: those of [`topology_graph::Level::WITH_WORDS`], then the whole node.
-    /// Gangs have a single level: how many more find enough whole nodes on the fabric.
+    /// Gangs have a single level: how many more find enough whole nodes on the fabric. Cordoned nodes
+    /// have no room.
     pub pods: BTreeMap<Demand, Vec<u32>>,
 }
 
@@ -72,10 +75,13 @@ impl FabricRoom {
     pub(crate) fn new<'n>(nodes: impl Iterator<Item = &'n NodeRoom>, mix: &Mix) -> Self {
         let mut all = Self::default();
         for node in nodes {
-            all.whole_nodes += u32::from(node.is_whole);
+            all.whole_nodes += u32::from(node.is_free());
             all.stranded += node.stranded;
             for (demand, share) in mix.shares() {
                 match demand.nodes {
+                    1 if *share >= COMMON && !node.is_open => {
+                        all.add(*demand, node.room.fits(*demand).map(|_| 0).collect());
+                    }
                     1 if *share >= COMMON => all.add(*demand, node.room.fits(*demand).collect()),
                     1 => {}
                     _ => all.add(*demand, vec![u32::from(node.serves_a_member(*demand))]),
@@ -98,10 +104,15 @@ impl FabricRoom {
 }
 
 impl NodeRoom {
+    /// Whether nothing is in use, and pods can come.
+    pub(crate) fn is_free(&self) -> bool {
+        self.is_whole && self.is_open
+    }
+
     /// Whether nothing is in use, and a pod of the gang finds its devices. A node that has lost a
     /// NIC can be whole and too small.
     fn serves_a_member(&self, gang: Demand) -> bool {
-        self.is_whole && self.room.fits(Demand { nodes: 1, ..gang }).last() > Some(0)
+        self.is_free() && self.room.fits(Demand { nodes: 1, ..gang }).last() > Some(0)
     }
 }
 
@@ -135,7 +146,7 @@ impl Expected {
     /// The numbers of nodes on which nothing is in use: on the fabric of a node, and in its domain of
     /// each level. `node` is one of them, even if the last scan saw something in use there.
     pub fn whole_nodes_with(&self, node: &str, view: &ClusterView) -> Vec<u32> {
-        let is_counted = self.rooms.get(node).is_some_and(|(_, of)| of.is_whole);
+        let is_counted = self.rooms.get(node).is_some_and(|(_, of)| of.is_free());
         let of_fabric = view
             .fabric(node)
             .map(|fabric| self.fabrics.get(fabric).map_or(0, |fabric| fabric.whole_nodes));
@@ -174,13 +185,16 @@ mod tests {
             pods: Arc::default(),
             stranded: 8 - nics,
             is_whole,
+            is_open: true,
         };
+        let cordoned = NodeRoom { is_open: false, ..node(8, true) };
         let mix: Mix = "8x8=1,2*8x8=1,2*8x7=1".parse().unwrap();
         for (nodes, single, gangs_of_8, gangs_of_7) in [
             (vec![node(8, true), node(8, true), node(7, true)], 2, 1, 1),
             (vec![node(8, true), node(7, true)], 1, 0, 1),
             (vec![node(7, true), node(7, true)], 0, 0, 1),
             (vec![node(8, true), node(8, false)], 2, 0, 0),
+            (vec![node(8, true), cordoned], 1, 0, 0),
         ] {
             let room = FabricRoom::new(nodes.iter(), &mix);
             let of = |gpus, nics, nodes| room.pods[&Demand { gpus, nics, nodes }].clone();

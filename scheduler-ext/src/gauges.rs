@@ -179,6 +179,7 @@ mod tests {
             room: FreeCells::default(),
             pods: Arc::new(pods),
             stranded: 0,
+            is_open: true,
             is_whole: false,
         };
         let mut expected = Expected::default();

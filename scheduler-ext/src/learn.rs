@@ -118,7 +118,7 @@ impl Learning {
     ) {
         let version = view.node_version(node);
         let before = self.before.rooms.get(node);
-        let room = match before {
+        let mut room = match before {
             Some((of, known)) if of.has_same_devices(version) => known.clone(),
             _ => {
                 let machine = machine(node);
@@ -134,10 +134,11 @@ impl Learning {
                     }
                     pods.insert(pod, path);
                 }
-                NodeRoom { room, is_whole, pods: Arc::new(pods), stranded }
+                NodeRoom { room, is_whole, is_open: true, pods: Arc::new(pods), stranded }
             }
         };
-        if room.is_whole {
+        room.is_open = !view.is_cordoned(node);
+        if room.is_free() {
             domains(view, node).for_each(|domain| *self.domains.entry(domain).or_default() += 1);
         }
         self.rooms.insert(node.to_owned(), (version, room));

@@ -4,6 +4,7 @@
 use anyhow::Context;
 use http::{Request, header::WARNING};
 use kube::client::Body;
+use serde_json::json;
 
 use crate::ControlPlane;
 
@@ -17,8 +18,23 @@ pub async fn of_create(
     body: Vec<u8>,
 ) -> anyhow::Result<Vec<String>> {
     let path = format!("/{group}/namespaces/{namespace}/{resource}?dryRun=All");
-    let request =
-        Request::post(path).header("content-type", "application/json").body(Body::from(body))?;
+    let request = Request::post(path).header("content-type", "application/json");
+    of_answer(plane, request.body(Body::from(body))?).await
+}
+
+/// Annotates a pod in a dry run, as `kubectl annotate` does; returns the warnings in the response.
+pub async fn of_annotating(
+    plane: &ControlPlane,
+    (namespace, pod): (&str, &str),
+    (key, value): (&str, &str),
+) -> anyhow::Result<Vec<String>> {
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}?dryRun=All");
+    let body = json!({ "metadata": { "annotations": { key: value } } }).to_string();
+    let request = Request::patch(path).header("content-type", "application/merge-patch+json");
+    of_answer(plane, request.body(Body::from(body.into_bytes()))?).await
+}
+
+async fn of_answer(plane: &ControlPlane, request: Request<Body>) -> anyhow::Result<Vec<String>> {
     let answer = plane.client().send(request).await?;
     anyhow::ensure!(answer.status().is_success(), "{}", answer.status());
     let headers = answer.headers().get_all(WARNING).iter();

@@ -10,6 +10,7 @@ mod chart {
     pub(crate) mod lifecycle;
     pub(crate) mod monitoring;
     pub(crate) mod network_config;
+    pub(crate) mod queries;
     pub(crate) mod release;
     pub(crate) mod render;
     pub(crate) mod values;
@@ -18,8 +19,8 @@ mod chart {
 use std::process::ExitCode;
 
 use chart::{
-    accepted, annotation_use, images, lifecycle, monitoring, network_config, release, render,
-    values,
+    accepted, annotation_use, images, lifecycle, monitoring, network_config, queries, release,
+    render, values,
 };
 use tests::{Options, suite};
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         render::tests(),
         values::tests(),
         monitoring::tests(),
+        queries::tests(),
         accepted::tests(),
         network_config::tests(),
         annotation_use::tests(),

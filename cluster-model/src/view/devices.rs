@@ -88,6 +88,11 @@ impl Index<Node> for ClusterView {
             self.revision.epoch += 1;
             self.versions.devices_changed(node);
         }
+        if object.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
+            self.cordoned.insert(node.to_owned());
+        } else {
+            self.cordoned.remove(node);
+        }
         if plugins.is_empty() {
             self.plugins.remove(node);
         } else {
@@ -100,6 +105,7 @@ impl Index<Node> for ClusterView {
         self.revision.epoch += 1;
         self.versions.devices_changed(&key.name);
         self.plugins.remove(&key.name);
+        self.cordoned.remove(&key.name);
         self.inventory.delete_node(&key.name);
     }
 }

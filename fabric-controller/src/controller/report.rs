@@ -21,8 +21,12 @@ use std::time::{Duration, Instant};
 const MOMENT: Duration = Duration::from_secs(2);
 /// Time after which a reason is reported even while it keeps changing.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The minimum time between reports of the same reason with different texts.
-const AGAIN: Duration = Duration::from_mins(1);
+/// The minimum time between events about the same reason with different texts.
+const EVENT_AGAIN: Duration = Duration::from_mins(1);
+/// The same for conditions, which must not be long out of date, and in addition for each pod of a group,
+/// as each is a write.
+const CONDITION_AGAIN: Duration = Duration::from_secs(5);
+const CONDITION_OF_POD: Duration = Duration::from_millis(50);
 /// How many conditions or events are written concurrently.
 const TOGETHER: usize = 16;
 /// Reporting controller of the events.
@@ -44,44 +48,83 @@ struct Report {
     text: String,
     /// When the text last changed.
     since: Instant,
+    condition: Said,
+    event: Said,
+}
+
+/// What was last said of a reason, and how long that stays.
+#[derive(Clone, Debug)]
+struct Said {
+    again: Duration,
     last: Option<(Instant, String)>,
 }
 
-impl Report {
-    fn new(why: &WaitingReason, now: Instant) -> Self {
-        let (reason, text) = (why.reason(), why.to_string());
-        Self { reason, begun: now, text, since: now, last: None }
+/// What is due to be said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Due {
+    condition: bool,
+    event: bool,
+}
+
+impl Said {
+    /// When this text may be said; `None` if it was said last.
+    fn next(&self, text: &str) -> Option<Option<Instant>> {
+        match &self.last {
+            Some((_, last)) if last == text => None,
+            last => Some(last.as_ref().map(|(when, _)| *when + self.again)),
+        }
     }
 
-    /// Returns true if the reason is due to be reported, and records that it is.
-    fn is_due(&mut self, why: &WaitingReason, now: Instant) -> bool {
+    /// Returns true if the text may be said now, and records that it is.
+    fn is_due(&mut self, text: &str, now: Instant) -> bool {
+        let is_due = self.next(text).is_some_and(|next| next.is_none_or(|next| next <= now));
+        if is_due {
+            self.last = Some((now, text.to_owned()));
+        }
+        is_due
+    }
+}
+
+impl Report {
+    /// A reason for which a number of pods wait.
+    fn new(why: &WaitingReason, pods: usize, now: Instant) -> Self {
+        let pods = u32::try_from(pods).unwrap_or(u32::MAX);
+        let again = CONDITION_AGAIN.saturating_add(CONDITION_OF_POD.saturating_mul(pods));
+        Self {
+            reason: why.reason(),
+            begun: now,
+            text: why.to_string(),
+            since: now,
+            condition: Said { again, last: None },
+            event: Said { again: EVENT_AGAIN, last: None },
+        }
+    }
+
+    /// Returns what is due to be said of the reason, and records that it is.
+    fn due(&mut self, why: &WaitingReason, pods: usize, now: Instant) -> Due {
         let text = why.to_string();
         if self.reason != why.reason() {
-            *self = Self::new(why, now);
+            *self = Self::new(why, pods, now);
         } else if self.text != text {
             (self.text, self.since) = (text, now);
         }
-        let is_steady = now.duration_since(self.since) >= MOMENT;
-        let due = (is_steady || now.duration_since(self.begun) >= PATIENCE)
-            && self.last.as_ref().is_none_or(|(when, last)| {
-                *last != self.text && now.duration_since(*when) >= AGAIN
-            });
-        if due {
-            self.last = Some((now, self.text.clone()));
+        if now < self.settled() {
+            return Due::default();
         }
-        due
+        let condition = self.condition.is_due(&self.text, now);
+        Due { condition, event: self.event.is_due(&self.text, now) }
     }
 
-    /// The time until it is due if it does not change; `None` if this text has been reported.
+    /// When the reason has been stable for long enough, or has changed for long enough.
+    fn settled(&self) -> Instant {
+        (self.since + MOMENT).min(self.begun + PATIENCE)
+    }
+
+    /// The time until something is due if the reason does not change; `None` if this text has been said.
     fn remaining(&self, now: Instant) -> Option<Duration> {
-        let (steady, waited) = (self.since + MOMENT, self.begun + PATIENCE);
-        let mut due = steady.min(waited);
-        if let Some((when, last)) = &self.last {
-            if *last == self.text {
-                return None;
-            }
-            due = due.max(*when + AGAIN);
-        }
+        let next = [&self.condition, &self.event].into_iter().filter_map(|it| it.next(&self.text));
+        let settled = self.settled();
+        let due = next.map(|next| next.map_or(settled, |next| next.max(settled))).min()?;
         Some(due.saturating_duration_since(now))
     }
 }
@@ -111,10 +154,9 @@ impl Reporter {
             self.clear_conditions(group, in_wait.contains(key)).await;
         }
         for (key, why) in waiting {
-            if let Some(group) = groups.get(key)
-                && self.is_due(key, why, now)
-            {
-                self.waits(group, why).await;
+            if let Some(group) = groups.get(key) {
+                let due = self.due(group, why, now);
+                self.waits(group, why, due).await;
             }
         }
     }
@@ -124,9 +166,10 @@ impl Reporter {
         self.reports.values().filter_map(|report| report.remaining(now)).min()
     }
 
-    fn is_due(&mut self, key: &GroupKey, why: &WaitingReason, now: Instant) -> bool {
-        let report = self.reports.entry(key.clone()).or_insert_with(|| Report::new(why, now));
-        report.is_due(why, now)
+    fn due(&mut self, group: &Group, why: &WaitingReason, now: Instant) -> Due {
+        let pods = group.waiting().count();
+        let reports = self.reports.entry(group.key.clone());
+        reports.or_insert_with(|| Report::new(why, pods, now)).due(why, pods, now)
     }
 
     async fn placed(&self, group: &Group, fabric: &str, pods: &[String], warning: Option<Warning>) {
@@ -166,11 +209,15 @@ impl Reporter {
         self.events(group, group.gated(), EventType::Normal, "PodGroupCreated", &note).await;
     }
 
-    async fn waits(&self, group: &Group, why: &WaitingReason) {
-        let text = why.to_string();
-        self.events(group, group.waiting(), EventType::Warning, why.reason(), &text).await;
-        let conditions = group.waiting().map(|it| (it, condition("False", why.reason(), why)));
-        self.write_conditions(group, conditions).await;
+    async fn waits(&self, group: &Group, why: &WaitingReason, due: Due) {
+        if due.event {
+            let text = why.to_string();
+            self.events(group, group.waiting(), EventType::Warning, why.reason(), &text).await;
+        }
+        if due.condition {
+            let conditions = group.waiting().map(|it| (it, condition("False", why.reason(), why)));
+            self.write_conditions(group, conditions).await;
+        }
     }
 
     /// Clears the conditions of pods that no longer wait.
@@ -280,35 +327,58 @@ mod tests {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let lacks = |have| WaitingReason::NotWhole { have, want: 512 };
-        let mut report = Report::new(&lacks(0), begun);
+        let nothing = Due::default();
+        let condition = Due { condition: true, event: false };
+        let both = Due { condition: true, event: true };
+        let mut report = Report::new(&lacks(0), 20, begun);
         for (second, why, expected) in [
-            (1, lacks(100), false),
-            (3, lacks(200), false),
+            (1, lacks(100), nothing),
+            (3, lacks(200), nothing),
             // The same text for two seconds.
-            (5, lacks(200), true),
-            (7, lacks(200), false),
-            // Another text, a minute later.
-            (8, lacks(300), false),
-            (66, lacks(300), true),
+            (5, lacks(200), both),
+            (7, lacks(200), nothing),
+            // Another text: the condition after six seconds, the event after a minute.
+            (8, lacks(300), nothing),
+            (11, lacks(300), condition),
+            (66, lacks(300), Due { condition: false, event: true }),
             // Another reason starts again.
-            (67, WaitingReason::NoFabrics, false),
-            (69, WaitingReason::NoFabrics, true),
+            (67, WaitingReason::NoFabrics, nothing),
+            (69, WaitingReason::NoFabrics, both),
         ] {
-            assert_eq!(report.is_due(&why, at(second)), expected, "after {second} s");
+            assert_eq!(report.due(&why, 20, at(second)), expected, "after {second} s");
             let again = report.remaining(at(second)).map(|left| at(second) + left);
-            assert_eq!(again.is_none(), expected || second == 7, "after {second} s");
+            assert_eq!(again.is_none(), expected.event || second == 7, "after {second} s");
             if let Some(again) = again {
                 let mut later = report.clone();
                 let before = again.checked_sub(Duration::from_millis(1)).unwrap();
-                assert!(!later.is_due(&why, before));
-                assert!(later.is_due(&why, again), "after {second} s");
+                assert_eq!(later.due(&why, 20, before), nothing);
+                assert_ne!(later.due(&why, 20, again), nothing, "after {second} s");
             }
         }
-        let mut report = Report::new(&lacks(0), begun);
+        let mut report = Report::new(&lacks(0), 20, begun);
         let due = (1..=15).filter(|second| {
             let have = usize::try_from(*second).unwrap();
-            report.is_due(&lacks(have), at(*second))
+            report.due(&lacks(have), 20, at(*second)) != nothing
         });
         assert_eq!(due.collect::<Vec<_>>(), [15]);
+    }
+
+    /// A group of eight pods has a condition of the last seconds, however often its text changes.
+    #[test]
+    fn a_condition_is_not_long_out_of_date() {
+        let begun = Instant::now();
+        let lacks = |have| WaitingReason::NotWhole { have, want: 512 };
+        let mut report = Report::new(&lacks(0), 8, begun);
+        let (mut shown, mut events) = (begun, 0);
+        for second in 1..600 {
+            let now = begun + Duration::from_secs(second);
+            let have = usize::try_from(second).unwrap();
+            let due = report.due(&lacks(have), 8, now);
+            events += usize::from(due.event);
+            shown = if due.condition { now } else { shown };
+            let age = now.duration_since(shown);
+            assert!(second <= 15 || age < Duration::from_secs(10), "{age:?} after {second} s");
+        }
+        assert!(events <= 10, "{events} events in ten minutes");
     }
 }

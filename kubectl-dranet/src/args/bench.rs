@@ -49,6 +49,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1, requires = "nccl",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub nics: u32,
+    /// DeviceClass of the pods' GPUs, in a cluster with GPUs of several drivers
+    #[arg(long, value_name = "NAME", conflicts_with = "against")]
+    pub gpu_class: Option<String>,
     /// Use the memory of GPUs (`--use_cuda=0`); the image's perftest must be built with CUDA
     #[arg(long, conflicts_with = "nccl")]
     pub gpu_memory: bool,

@@ -108,6 +108,7 @@ fn pod(args: &BenchArgs, run: &str, role: Role, place: &Place, content: Content)
     let shell = ["/bin/sh", "-c", &script, "bench"].map(str::to_owned);
     let name = name(run, role);
     let mut pod = own_pods::pod(&name, &args.image, (args.gpus, args.nics), args.timeout);
+    own_pods::choose(&mut pod, args.gpu_class.as_deref());
     pod["metadata"]["labels"][LABEL] = run.into();
     let spec = &mut pod["spec"];
     spec["nodeSelector"] = json!({});

@@ -70,6 +70,13 @@ impl<'a> Census<'a> {
         gpu_drivers::all().iter().flat_map(|driver| self.with(driver.driver)).collect()
     }
 
+    /// The classes of GPUs that a pod must choose from; none if there are GPUs of one driver only.
+    pub(super) fn gpu_classes(&self) -> Vec<&'static str> {
+        let drivers = gpu_drivers::all().iter().filter(|it| !self.of(it.driver).is_empty());
+        let classes: Vec<_> = drivers.map(|driver| driver.class).collect();
+        if classes.len() > 1 { classes } else { Vec::new() }
+    }
+
     /// The nodes with NICs of a known driver.
     pub(super) fn with_nics(&self) -> BTreeSet<&'a str> {
         nic_drivers::all().iter().flat_map(|driver| self.with(driver.driver)).collect()

@@ -66,6 +66,15 @@ pub(super) struct Outcome {
     pub(super) skipped: Option<String>,
 }
 
+impl Outcome {
+    /// Adds what the same check says of something else.
+    pub(super) fn add(&mut self, other: Self) {
+        self.findings.0.extend(other.findings.0);
+        self.notes.extend(other.notes);
+        self.skipped = self.skipped.take().or(other.skipped);
+    }
+}
+
 /// The checks so far, and what they said.
 #[derive(Debug, Default)]
 pub(super) struct Checklist {

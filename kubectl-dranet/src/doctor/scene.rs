@@ -31,6 +31,8 @@ pub(super) struct Scene<'a> {
     pub(super) waiting: Vec<Pod>,
     /// Pods that may have GPUs of a device plugin.
     pub(super) holders: Vec<Pod>,
+    /// Objects that create pods.
+    pub(super) workloads: Vec<Value>,
 }
 
 impl Scene<'_> {

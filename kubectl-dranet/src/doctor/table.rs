@@ -5,10 +5,11 @@
 
 use super::checks::{Basis, Check, found, known, live};
 use super::{
-    cluster, devices, drivers, extender, fabrics, former_plugins, gpu_direct, installation,
-    kubelet, machines, modules, nodes, rdma, rights, selectors, server, waiting, webhook,
+    annotations, cluster, devices, drivers, extender, fabrics, former_plugins, gpu_direct,
+    installation, kubelet, machines, modules, nodes, rdma, rights, selectors, server, waiting,
+    webhook,
 };
-use crate::kinds::{DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, NODES, PODS};
+use crate::kinds::{DAEMON_SETS, DEPLOYMENTS, DEVICES, INSTALLATION, NODES, PODS, WITH_PODS};
 
 /// The page about what is not on another page.
 const PAGE: &str = "docs/operate/troubleshooting.md";
@@ -16,7 +17,7 @@ const CPUS: &str = "docs/guides/cpu-and-memory.md";
 const PLUGINS: &str = "docs/operate/device-plugins.md";
 const SCHEDULER: &str = "docs/guides/scheduler.md";
 
-pub(super) const CHECKS: [Check; 19] = [
+pub(super) const CHECKS: [Check; 20] = [
     found("nodes are there and ready", PAGE, &[], &[nodes::examine]).only_with(&[NODES]).early(),
     known(
         "GPUs, NICs, graphs, classes and quotas",
@@ -40,6 +41,12 @@ pub(super) const CHECKS: [Check; 19] = [
         .early(),
     known("every machine type serves a pod", PAGE, &[machines::denied]).on(Basis::Machines),
     known("waiting pods have claims for today's machines", PAGE, &[waiting::examine]),
+    found(
+        "annotations have an effect",
+        "docs/start/pending.md",
+        &WITH_PODS,
+        &[annotations::examine],
+    ),
     known("GPUs have one owner", PLUGINS, &[former_plugins::examine, cluster::offered_twice])
         .on(Basis::Gpus)
         .early(),

@@ -26,19 +26,41 @@ struct Trial<'a> {
     name: String,
 }
 
-/// Makes both checks.
+/// Makes both checks, once for each class of GPUs that a pod must choose from.
 pub(super) fn run(
     source: &Source,
     args: &TrialArgs,
     namespace: Option<&str>,
+    classes: &[&str],
 ) -> anyhow::Result<[Outcome; 2]> {
     let Source::Live(cluster) = source else {
         anyhow::bail!("--try creates a pod, so it needs a cluster, not a snapshot");
     };
     let namespace = namespace.map_or_else(|| cluster.default_namespace(), str::to_owned);
+    let Some((first, others)) = classes.split_first() else {
+        return of_class(cluster, source, args, (&namespace, None));
+    };
+    let mut outcomes = of_class(cluster, source, args, (&namespace, Some(first)))?;
+    for class in others {
+        let more = of_class(cluster, source, args, (&namespace, Some(class)))?;
+        outcomes.iter_mut().zip(more).for_each(|(outcome, more)| outcome.add(more));
+    }
+    Ok(outcomes)
+}
+
+/// Makes both checks with GPUs of a class.
+fn of_class(
+    cluster: &Cluster,
+    source: &Source,
+    args: &TrialArgs,
+    (namespace, class): (&str, Option<&str>),
+) -> anyhow::Result<[Outcome; 2]> {
+    let namespace = namespace.to_owned();
     let name = format!("dranet-doctor-{:x}", Timestamp::now().as_microsecond());
-    let pod = own_pods::pod(&name, &args.image, (1, 1), args.timeout);
-    let place = format!("pod of --try in namespace `{namespace}`");
+    let mut pod = own_pods::pod(&name, &args.image, (1, 1), args.timeout);
+    own_pods::choose(&mut pod, class);
+    let with = class.map(|class| format!(" with GPUs of class {class}")).unwrap_or_default();
+    let place = format!("pod of --try{with} in namespace `{namespace}`");
     let mut outcomes = <[Outcome; 2]>::default();
     let [admitted, runs] = &mut outcomes;
     let why = match cluster.dry_run_pod(&namespace, &pod)? {

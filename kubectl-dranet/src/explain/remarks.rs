@@ -1,5 +1,6 @@
 //! What may keep a pod from running, but is not looked at here.
 
+use admission::reapplied;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -10,7 +11,8 @@ pub(super) fn about(pod: &Pod, view: &ClusterView, is_said: bool) -> Vec<String>
     let Some(spec) = &pod.spec else { return Vec::new() };
     let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
     let priority = if is_said { None } else { preempts(spec) };
-    let all = [scheduler, not_looked_at(spec, view), priority, last_word(pod)];
+    let changed = serde_json::to_value(pod).ok().and_then(|pod| reapplied::warning(&pod));
+    let all = [scheduler, not_looked_at(spec, view), priority, changed, last_word(pod)];
     all.into_iter().flatten().collect()
 }
 

@@ -2,6 +2,7 @@
 //! them.
 
 use crate::rollout::Surge;
+use admission::misplaced::beside_template;
 use cluster_model::names::{annotation, label};
 use serde_json::{Map, Value, json};
 
@@ -111,13 +112,8 @@ pub(super) fn remarks(object: &Value) -> Vec<String> {
     };
     let mut remarks: Vec<String> =
         found.iter().filter_map(|template| label_remark(template.object, &who)).take(1).collect();
-    if let Some(key) = first_of_ours(&object["metadata"]["annotations"]) {
-        let place = first.keys.iter().fold(String::new(), |all, key| all + key + ".");
-        remarks.push(format!(
-            "{who} has the annotation {key} on itself, where it has no effect; move it to \
-             {place}metadata.annotations"
-        ));
-    }
+    let place = first.keys.iter().fold(String::new(), |all, key| all + key + ".");
+    remarks.extend(beside_template(&who, &object["metadata"]["annotations"], &place));
     if kind == "DaemonSet" {
         remarks.push(format!("{who} has a pod on each node; one of them is looked at"));
     }

@@ -115,7 +115,7 @@ async fn served_metrics_are_in_the_sources(plane: Arc<ControlPlane>) -> anyhow::
 }
 
 /// The expressions of the dashboard, with Grafana's variable filled in, and of the alerts.
-fn expressions() -> anyhow::Result<Vec<String>> {
+pub(super) fn expressions() -> anyhow::Result<Vec<String>> {
     let read = |name: &str| fs::read_to_string(folder().join("files").join(name));
     let dashboard: Value = serde_json::from_str(&read("dashboard.json")?)?;
     let rules: Value = serde_saphyr::from_str(&read("rules.yaml")?)?;
@@ -142,13 +142,13 @@ fn strings_at(key: &str, value: &Value, found: &mut Vec<String>) {
 
 /// The names in an expression.
 #[derive(Debug, Deserialize)]
-struct Uses {
-    metrics: Vec<String>,
+pub(super) struct Uses {
+    pub(super) metrics: Vec<String>,
     labels: Vec<String>,
 }
 
 /// Parses expressions with Prometheus' own parser.
-async fn parsed(expressions: &[String]) -> anyhow::Result<Vec<Uses>> {
+pub(super) async fn parsed(expressions: &[String]) -> anyhow::Result<Vec<Uses>> {
     let mut parser = Command::new(binaries::chart_tool("expressions")?)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -6,14 +6,16 @@ use anyhow::Context;
 use serde_json::Value;
 use tests::{
     ControlPlane, binaries,
-    chart::{Helm, folder},
+    chart::{Helm, copy, folder, printed},
     suite::Test,
 };
+use tokio::process::Command;
 
 pub(crate) fn tests() -> Vec<Test> {
     tests::tests![
         a_wrong_value_is_refused_with_its_path,
         values_without_effect_are_refused,
+        releases_of_older_charts_are_upgraded_or_told_how,
         each_value_is_explained,
         the_version_is_that_of_the_programs,
     ]
@@ -94,6 +96,10 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
             "nodeDriver.sharedNics=x == y",
             "nodeDriver.sharedNics has no effect with nodeDriver.sharing: none",
         ),
+        (
+            "monitoring.rules=true,monitoring.runbooks=docs",
+            "monitoring.runbooks is \"docs\", which is no URL",
+        ),
         (vendor, "vendorDriver.enabled needs vendorDriver.version"),
         (&format!("{vendor},vendorDriver.version=v1"), "needs vendorDriver.systems"),
         (&format!("{vendor},nodeDriver.mode=topology"), "needs nodeDriver.enabled and"),
@@ -104,6 +110,68 @@ async fn values_without_effect_are_refused(_: Arc<ControlPlane>) -> anyhow::Resu
         assert!(said.to_string().contains(expected), "`{set}`: {said}");
     }
     Ok(())
+}
+
+/// The last changes of the chart's values that are tried.
+const CHANGES: &str = "-10";
+
+/// Releases of the last charts with other values, with each flag that the documentation names:
+/// `--reset-then-reuse-values` takes the values that users set, here those of a platform, and
+/// `--reuse-values` also the defaults of the older chart, which is refused in words if it has not all.
+async fn releases_of_older_charts_are_upgraded_or_told_how(
+    _: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    let commits = history().await.unwrap_or_default();
+    if commits.is_empty() {
+        println!(
+            "not checked: no history of the chart is here; in a shallow clone run `git fetch --unshallow`"
+        );
+        return Ok(());
+    }
+    let helm = Helm::offline()?;
+    let now = fs::read_to_string(folder().join("values.yaml"))?;
+    for commit in &commits {
+        let before = git(&["show", &format!("{commit}:./values.yaml")]).await?;
+        let kept = tempfile::tempdir()?;
+        copy(&folder(), kept.path())?;
+        fs::write(kept.path().join("values.yaml"), &before)?;
+        let chart = kept.path().display().to_string();
+        let reused = helm.run(["template", "dranet", &chart, REGISTRY]).await;
+        match reused.map_err(|error| error.to_string()) {
+            Ok(_) => {}
+            Err(said) if said.contains("upgrade with --reset-then-reuse-values") => {}
+            Err(said) => panic!("--reuse-values from {commit}: {said}"),
+        }
+        let names = git(&["ls-tree", "--name-only", commit, "./platforms/"]).await?;
+        for name in names.lines() {
+            let set = git(&["show", &format!("{commit}:./{name}")]).await?;
+            let file = kept.path().join("platform.yaml");
+            fs::write(&file, set)?;
+            fs::write(kept.path().join("values.yaml"), &now)?;
+            let values = format!("--values={}", file.display());
+            let upgraded = helm.run(["template", "dranet", &chart, REGISTRY, &values]).await;
+            upgraded.with_context(|| format!("{name} of {commit}"))?;
+        }
+    }
+    Ok(())
+}
+
+const REGISTRY: &str = "--set=image.registry=example.org";
+
+/// The last commits that changed the chart's values; none in a shallow clone, whose oldest commit has them
+/// all.
+async fn history() -> anyhow::Result<Vec<String>> {
+    let is_shallow = git(&["rev-parse", "--is-shallow-repository"]).await?;
+    let commits = git(&["log", "--format=%H", CHANGES, "--", "values.yaml"]).await?;
+    let commits = commits.lines().map(str::to_owned);
+    Ok(if is_shallow.trim() == "true" { Vec::new() } else { commits.collect() })
+}
+
+/// Runs git in the chart's folder, whoever owns it.
+async fn git(args: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new("git");
+    command.args(["-c", "safe.directory=*"]).args(args).current_dir(folder());
+    printed(command.output().await?)
 }
 
 /// Each is in the README's table, with its default, and for editors in the schema.

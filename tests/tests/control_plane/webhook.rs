@@ -262,11 +262,47 @@ async fn a_template_written_by_hand_gets_warnings(plane: Arc<ControlPlane>) -> a
         })
         .await?;
         assert!(warnings.iter().any(|warning| warning.contains("numaNode")), "{warnings:?}");
+        annotations_without_effect_get_warnings(&plane, scope).await?;
         installation.kill_admission();
         assert_eq!(create("by-hand").await?, Vec::<String>::new(), "it never blocks");
         Ok(())
     })
     .await
+}
+
+/// Annotations that are misspelt in a Job's pod template, beside a Deployment's, or changed on a pod.
+async fn annotations_without_effect_get_warnings(
+    plane: &ControlPlane,
+    scope: &Scope,
+) -> anyhow::Result<()> {
+    let template = |annotation: &str| {
+        json!({ "metadata": { "labels": { "app": "a" }, "annotations": { annotation: "1" } },
+            "spec": { "restartPolicy": "Never", "containers": [{ "name": "a", "image": "a" }] } })
+    };
+    let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "typo" },
+        "spec": { "template": template("dranet.io/aligned-nic") } });
+    let mut deployment = json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": { "name": "beside", "annotations": { "dranet.io/aligned-nics": "1" } },
+        "spec": { "selector": { "matchLabels": { "app": "a" } }, "template": template("other") } });
+    deployment["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
+    for (group, resource, object, expected) in [
+        ("apis/batch/v1", "jobs", job, "did you mean dranet.io/aligned-nics?"),
+        ("apis/apps/v1", "deployments", deployment, "move it to spec.template.metadata"),
+    ] {
+        let body = serde_json::to_vec(&object)?;
+        let told =
+            tests::warnings::of_create(plane, scope.namespace(), group, resource, body).await?;
+        assert!(told.iter().any(|warning| warning.contains(expected)), "{resource}: {told:?}");
+    }
+    create(scope, pod("later", "2")).await?;
+    for (key, is_told) in [("dranet.io/aligned-nics", true), ("example.com/other", false)] {
+        let pod = (scope.namespace(), "later");
+        let told = tests::warnings::of_annotating(plane, pod, (key, "1")).await?;
+        let has_it =
+            told.iter().any(|warning| warning.contains("has no effect on a pod that exists"));
+        assert_eq!(has_it, is_told, "{key}: {told:?}");
+    }
+    Ok(())
 }
 
 async fn a_pod_of_nearly_three_mebibytes_is_answered(

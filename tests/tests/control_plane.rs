@@ -53,8 +53,8 @@ use control_plane::{
     answers, bench, burst, churn, doctor, documented, driver_end, driver_policy, every_answer,
     example, extender, fabric, fabric_policy, faulty_extender, fleet, forecasts, gates,
     gpu_sharing, kubectl, lifecycle, nic_pools, nic_roles, nic_sharing, other_nics, own_scheduler,
-    pinned, plugin_gpus, pods, prediction, preemption, rights, scheduling, several_nics,
-    thin_line, trial, upstream_examples, webhook, worth,
+    pinned, plugin_gpus, pods, prediction, preemption, rights, scheduling, several_nics, thin_line,
+    trial, upstream_examples, webhook, worth,
 };
 use tests::{Options, audit::Audit, suite};
 

@@ -5,7 +5,9 @@
 use super::Subject;
 use crate::source::ReadCluster;
 use admission::intent::limit_defaults;
+use cluster_model::room::requests;
 use dra_allocator::Quantity;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use serde_json::{Map, Value, json};
 
 /// The lists of containers, and what `LimitRanger` calls their containers.
@@ -152,21 +154,33 @@ fn above_limit(spec: &Value) -> Option<String> {
     })
 }
 
-/// Why the API server refuses a pod whose containers together request more than the pod itself does.
+/// Why the API server refuses a pod whose containers together request more than the pod itself requests or
+/// may have. Init containers and sidecars count as `AggregateContainerRequests` of
+/// `k8s.io/component-helpers/resource` counts them: where the pod has a limit alone, this is its request
+/// (`setDefaultPodLevelRequests`).
 fn above_pod(spec: &Value) -> Option<String> {
-    amounts(&spec["resources"]["requests"]).into_iter().find_map(|(name, of_pod)| {
-        let containers = spec["containers"].as_array().into_iter().flatten();
-        let requests = containers
-            .filter_map(|container| parsed(&container["resources"]["requests"][name.as_str()]));
-        let sum: i64 = requests.map(|request| request.milli_value()).sum();
-        (parsed(&of_pod)?.milli_value() < sum).then(|| {
-            format!(
-                "is refused by the API server: it requests {} of {name}, less than its containers \
-                 together",
-                word(&of_pod)
-            )
-        })
-    })
+    let own = &spec["resources"];
+    let (requested, limits) = (amounts(&own["requests"]), amounts(&own["limits"]));
+    let mut of_containers: PodSpec = serde_json::from_value(spec.clone()).ok()?;
+    (of_containers.resources, of_containers.overhead) = (None, None);
+    let of_containers = requests(&Pod { spec: Some(of_containers), ..Pod::default() });
+    let is_below = |name: &str, amount: &Value| {
+        parsed(amount).is_some_and(|it| it.milli_value() < of_containers.get(name))
+    };
+    let request = requested.iter().find(|(name, request)| is_below(name, request));
+    let request = request.map(|(name, request)| {
+        format!("it requests {} of {name}, less than its containers together", word(request))
+    });
+    let limit = || {
+        let mut alone = limits.iter().filter(|(name, _)| !requested.contains_key(*name));
+        let (name, limit) = alone.find(|(name, limit)| is_below(name, limit))?;
+        Some(format!(
+            "its containers together request more of {name} than its limit of {}",
+            word(limit)
+        ))
+    };
+    let why = request.or_else(limit)?;
+    Some(format!("is refused by the API server: {why}"))
 }
 
 /// A text, or a number as it is written.

@@ -81,6 +81,18 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
             Value::Null,
             "it requests 2 of cpu, less than its containers together",
         ),
+        // A sidecar runs beside the containers.
+        (
+            &json!({
+                "resources": { "limits": { "cpu": "4" } }, "containers": cpu("3")["containers"],
+                "initContainers": [{
+                    "name": "side", "image": "i", "restartPolicy": "Always",
+                    "resources": { "requests": { "cpu": "2" } },
+                }],
+            }),
+            Value::Null,
+            "its containers together request more of cpu than its limit of 4",
+        ),
         (&none, quota(json!({ "hard": { "pods": "1" } })), fits),
         (&none, quota(json!({ "hard": { "pods": "0" } })), "pods is limited to 0"),
         (

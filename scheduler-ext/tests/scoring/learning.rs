@@ -1,7 +1,10 @@
 //! The results and steps of a cluster scan.
 
-use super::cluster::{A100, H100, classes, cluster, from, holding, node_of};
+use super::cluster::{A100, H100, classes, cluster, from, gb300, holding, node_of};
+use cluster_model::remembered::Remembered;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use scheduler_ext::answers::Answers;
 use scheduler_ext::expected::Expected;
@@ -156,4 +159,29 @@ fn bound_pods_are_reported_once_with_their_farthest_path() {
     bind(&mut view, "late", "l", ("gpu.nvidia.com", "gpu-6"));
     assert_eq!(look(&view), [("n/late".to_owned(), None)]);
     assert_eq!(look(&view), []);
+}
+
+/// A machine that admission remembers of a pool without nodes is not a node.
+#[test]
+fn a_remembered_machine_has_no_room() {
+    let objects = gb300("a");
+    let of_kind = |kind: &'static str| objects.iter().filter(move |it| it["kind"] == kind);
+    let machine = Remembered::new(
+        from(of_kind("Node").next().unwrap()),
+        of_kind("ResourceSlice").map(from).collect(),
+        from(of_kind("NodeTopology").next().unwrap()),
+    );
+    let entries = [("pool".to_owned(), ByteString(machine.encode().unwrap()))];
+    let known = ConfigMap { binary_data: Some(entries.into()), ..ConfigMap::default() };
+
+    let rooms = |view: &ClusterView| {
+        let ranker = Ranker::new(Expected::new(Mix::default()));
+        ranker.learn(view);
+        ranker.expected().fabrics().clone()
+    };
+    let mut view = cluster(&[classes(), objects.clone()].concat());
+    let without = rooms(&view);
+    view.apply(known).unwrap();
+    assert_eq!(view.inventory().node_names().count(), 2);
+    assert_eq!(rooms(&view), without);
 }

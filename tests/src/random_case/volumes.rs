@@ -38,9 +38,9 @@ fn mount(spec: &mut Value, claim: &str) {
     push(&mut spec["volumes"], volume);
 }
 
-/// A class of volumes that exist, or that nobody makes.
+/// A class of volumes that exist, or that this provisioner makes.
 fn class(case: &mut Case, provisioner: &str) -> String {
-    let name = format!("tests-late-{}", case.seed);
+    let name = format!("{}-{}", provisioner.replace('/', "-"), case.seed);
     let object = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
         "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer",

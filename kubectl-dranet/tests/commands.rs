@@ -496,7 +496,10 @@ fn bad_input_is_named() {
     let broken = file("broken.yaml", "a: [1,");
     let empty = file("empty.json", "{}");
     let pods = file("pods.yaml", "kind: Pod\n---\nkind: Pod\n");
-    let service = file("service.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n");
+    let ingress = file(
+        "ingress.yaml",
+        "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {name: a}\n",
+    );
     let slice = file(
         "slice.yaml",
         "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: a}\nspec: {devices: 3}\n",
@@ -523,7 +526,7 @@ fn bad_input_is_named() {
     for args in [
         vec!["graph", "--snapshot", &missing],
         vec!["graph", "--snapshot", &broken],
-        vec!["graph", "--snapshot", &service],
+        vec!["graph", "--snapshot", &ingress],
         vec!["graph", "--snapshot", &slice],
         vec!["graph", "--snapshot", &graph],
         vec!["graph", "no-such-node", "--snapshot", EXAMPLE],
@@ -549,7 +552,7 @@ fn bad_input_is_named() {
         vec!["plan", "-f", &missing, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &broken, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &pods, "--snapshot", EXAMPLE],
-        vec!["plan", "-f", &service, "--snapshot", EXAMPLE],
+        vec!["plan", "-f", &ingress, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &misspelt, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &no_kind, "--snapshot", EXAMPLE],
         vec!["plan", "-f", &three, "--snapshot", EXAMPLE],

@@ -1,8 +1,8 @@
 //! Environment variables that name NICs of one node. On another node, or with other NICs of the same
 //! node, such a list hides the NICs of the claim.
 
+use crate::containers::containers_mut;
 use crate::note::{Note, note};
-use crate::pods::containers_mut;
 use serde_json::Value;
 
 /// Lists of RDMA devices. The driver tells containers their NICs by the first two.

@@ -1,7 +1,7 @@
 //! Pods that use the NICs of their host without a device plugin: they share its network, are
 //! privileged, or mount `/dev/infiniband`.
 
-use crate::pods::{containers, containers_mut};
+use crate::containers::{containers, containers_mut};
 use serde_json::Value;
 
 /// The folder of RDMA devices.

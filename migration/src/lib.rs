@@ -16,6 +16,7 @@
 
 mod addresses;
 mod allocate;
+mod containers;
 mod environment;
 mod gke;
 mod host;

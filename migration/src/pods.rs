@@ -4,6 +4,7 @@
 //! GPUs gets its own claim template.
 
 use crate::allocate::{Allocate, is_of_cloud};
+use crate::containers::{containers, containers_mut};
 use crate::host::HostAccess;
 use crate::names::object_name;
 use crate::networks::{Network, Networks};
@@ -676,17 +677,6 @@ fn pod_templates<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
     for value in inner {
         pod_templates(value, found);
     }
-}
-
-pub(crate) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
-    pod["spec"]["containers"].as_array().into_iter().flatten()
-}
-
-/// Includes init containers: their requests must be removed, and they use the pod's devices.
-pub(crate) fn containers_mut(pod: &mut Value) -> impl Iterator<Item = &mut Value> {
-    let spec = pod["spec"].as_object_mut().into_iter().flatten();
-    let all = spec.filter(|(field, _)| ["containers", "initContainers"].contains(&field.as_str()));
-    all.filter_map(|(_, list)| list.as_array_mut()).flatten()
 }
 
 /// The limits of a container that are integers.

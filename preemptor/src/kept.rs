@@ -15,8 +15,24 @@ const PREFIX: &str = "dranet-kept-";
 
 /// The rule that keeps a device. The label `mark` and the taint have the value `id`.
 pub fn rule(mark: &str, id: &str, device: &DeviceId) -> DeviceTaintRule {
+    let DeviceId { driver, pool, device } = device;
+    rule_for(mark, id, [driver, pool], Some(device))
+}
+
+/// The rule that keeps all devices of a pool of a driver, which is a node of it.
+pub fn rule_of_pool(mark: &str, id: &str, driver_and_pool: [&str; 2]) -> DeviceTaintRule {
+    rule_for(mark, id, driver_and_pool, None)
+}
+
+fn rule_for(
+    mark: &str,
+    id: &str,
+    [driver, pool]: [&str; 2],
+    device: Option<&str>,
+) -> DeviceTaintRule {
+    let selected = format!("{id}/{driver}/{pool}/{}", device.unwrap_or_default());
     let metadata = ObjectMeta {
-        name: Some(name(id, device)),
+        name: Some(name(&selected)),
         labels: Some(BTreeMap::from([(mark.to_owned(), id.to_owned())])),
         ..ObjectMeta::default()
     };
@@ -27,17 +43,17 @@ pub fn rule(mark: &str, id: &str, device: &DeviceId) -> DeviceTaintRule {
         time_added: None,
     };
     let selector = DeviceTaintSelector {
-        driver: Some(device.driver.to_string()),
-        pool: Some(device.pool.to_string()),
-        device: Some(device.device.to_string()),
+        driver: Some(driver.to_owned()),
+        pool: Some(pool.to_owned()),
+        device: device.map(str::to_owned),
     };
     let spec = DeviceTaintRuleSpec { device_selector: Some(selector), taint };
     DeviceTaintRule { metadata, spec, ..DeviceTaintRule::default() }
 }
 
-fn name(id: &str, device: &DeviceId) -> String {
-    let DeviceId { driver, pool, device } = device;
-    let digest = Sha256::digest(format!("{id}/{driver}/{pool}/{device}"));
+/// A name that differs for what is selected by whom.
+fn name(selected: &str) -> String {
+    let digest = Sha256::digest(selected);
     let mut bytes = [0; 16];
     bytes.iter_mut().zip(digest).for_each(|(byte, of_digest)| *byte = of_digest);
     format!("{PREFIX}{:032x}", u128::from_be_bytes(bytes))

@@ -131,6 +131,13 @@ impl Case {
     fn node(&mut self, name: &str) -> &mut Value {
         self.nodes.entry(name.to_owned()).or_insert_with(|| json!({}))
     }
+
+    /// Puts nodes into two zones, in turn.
+    fn give_zones(&mut self, nodes: &[String]) {
+        for (number, node) in nodes.iter().enumerate() {
+            self.node(node)["metadata"]["labels"][ZONE] = json!(["a", "b"][number % 2]);
+        }
+    }
 }
 
 /// A pod that asks for GPUs and NICs by annotations.

@@ -1,5 +1,5 @@
-//! Devices of moved pods are kept from new pods by DeviceTaintRules, so that the pod that takes the place
-//! of another does not return to its node.
+//! The devices of nodes that pods leave are kept from new pods by DeviceTaintRules, so that the pod that
+//! takes the place of another does not return to its node.
 
 use crate::kinds::TAINT_RULES;
 use crate::live::{Cluster, Signals};
@@ -7,8 +7,9 @@ use crate::reply::{Missing, Verb};
 use cluster_model::names::label;
 use k8s_openapi::api::resource::v1::DeviceTaintRule;
 use preemptor::defrag::Move;
-use preemptor::kept::rule;
+use preemptor::kept::rule_of_pool;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The time until kube-scheduler has seen a rule.
@@ -39,8 +40,8 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Keeps the devices of a pod that is about to move. Those of the node where it goes are given free
-    /// before: they are for it.
+    /// Keeps the devices of the node that a pod is about to leave, also those that are free: its successor
+    /// would take them. Those of the node where it goes are given free before: they are for it.
     pub(super) fn keep(
         &mut self,
         cluster: &Cluster,
@@ -51,8 +52,9 @@ impl Kept {
             return Ok(());
         }
         self.remove(cluster, signals, |node| node == step.to)?;
-        for device in &step.devices {
-            let rule = rule(label::DEFRAGMENTATION, &step.pod.uid, device);
+        let pools = step.devices.iter().map(|device| [&*device.driver, &*device.pool]);
+        for pool in pools.collect::<BTreeSet<_>>() {
+            let rule = rule_of_pool(label::DEFRAGMENTATION, &step.pod.uid, pool);
             let name = rule.metadata.name.clone().unwrap_or_default();
             let mut object = serde_json::to_value(&rule)?;
             object["apiVersion"] = json!(TAINT_RULES.version);

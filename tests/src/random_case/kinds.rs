@@ -132,13 +132,6 @@ fn node_affinity(case: &mut Case, nodes: &[String], random: &mut Random) {
         json!({"nodeSelectorTerms": [{"matchExpressions": [expression]}]});
 }
 
-/// Gives nodes two zones.
-pub(super) fn zones(case: &mut Case, nodes: &[String]) {
-    for (number, node) in nodes.iter().enumerate() {
-        case.node(node)["metadata"]["labels"][ZONE] = json!(["a", "b"][number % 2]);
-    }
-}
-
 /// A term of affinity by the labels of pods.
 fn term(app: &str, random: &mut Random) -> Value {
     let domains = *random.pick(&["kubernetes.io/hostname", ZONE]);
@@ -148,7 +141,7 @@ fn term(app: &str, random: &mut Random) -> Value {
 }
 
 fn kept_clear(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     case.pod["metadata"]["labels"]["app"] = json!(NAME);
     for _ in 0..=random.below(2) {
         let mut spec = with_cpus(1);
@@ -158,7 +151,7 @@ fn kept_clear(case: &mut Case, nodes: &[String], random: &mut Random) {
 }
 
 fn apart(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     case.pod["spec"]["affinity"]["podAntiAffinity"] = term("running", random);
     for _ in 0..random.below(3) {
         case.run(random.pick(nodes).as_str(), &with_cpus(1));
@@ -166,7 +159,7 @@ fn apart(case: &mut Case, nodes: &[String], random: &mut Random) {
 }
 
 fn near(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     let app = *random.pick(&["running", "running", NAME]);
     case.pod["metadata"]["labels"]["app"] = json!(NAME);
     let mut affinity = term(app, random);
@@ -190,7 +183,7 @@ fn near(case: &mut Case, nodes: &[String], random: &mut Random) {
 }
 
 fn in_namespaces(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     let field = *random.pick(&["podAffinity", "podAntiAffinity"]);
     let mut affinity = term("running", random);
     let label = *random.pick(&[NAMESPACE_LABEL, TIER]);
@@ -203,7 +196,7 @@ fn in_namespaces(case: &mut Case, nodes: &[String], random: &mut Random) {
 }
 
 fn spread(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     case.pod["spec"]["topologySpreadConstraints"] = json!([{
         "maxSkew": 1, "topologyKey": random.pick(&["kubernetes.io/hostname", ZONE]),
         "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "running"}},
@@ -227,7 +220,7 @@ fn spread(case: &mut Case, nodes: &[String], random: &mut Random) {
 
 /// What makes a node preferred, or less so.
 fn preferences(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     fill(case, nodes, random);
     case.pod["metadata"]["labels"]["app"] = json!(NAME);
     let requests =

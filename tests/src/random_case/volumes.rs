@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Case, ZONE, kinds::zones, push, with_cpus};
+use super::{Case, ZONE, push, with_cpus};
 use crate::random::Random;
 
 pub(super) fn zonal(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     // Its controllers delete a volume later than the next case begins.
     let name = format!("tests-zonal-{}", case.seed);
     let zone = json!({"key": ZONE, "operator": "In", "values": [random.pick(&["a", "b"])]});
@@ -94,7 +94,7 @@ fn claim(case: &mut Case, (name, class, size): (&str, &str, &str), mode: &str, i
 
 /// Claims whose volumes are chosen for the pod, of volumes of several sizes and zones.
 pub(super) fn to_choose(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     let class = class(case, "kubernetes.io/no-provisioner");
     let seed = case.seed;
     for number in 0..1 + random.below(4) {
@@ -113,7 +113,7 @@ pub(super) fn to_choose(case: &mut Case, nodes: &[String], random: &mut Random) 
 
 /// A volume that one pod may use at a time, which another may have.
 pub(super) fn of_one_pod(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     let name = format!("tests-one-{}", case.seed);
     volume_in(case, (&name, "tests-one", "1Gi"), "ReadWriteOncePod", (None, None));
     claim(case, (&name, "tests-one", "1Gi"), "ReadWriteOncePod", true);
@@ -160,7 +160,7 @@ pub(super) fn attached(case: &mut Case, nodes: &[String], random: &mut Random) {
 
 /// A driver that has too little storage left for the volume that is to be made: nobody makes any.
 pub(super) fn storage_left(case: &mut Case, nodes: &[String], random: &mut Random) {
-    zones(case, nodes);
+    case.give_zones(nodes);
     let driver = format!("left-{}.tests.dranet.io", case.seed);
     let class = class(case, &driver);
     case.objects.push(json!({

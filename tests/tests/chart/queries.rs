@@ -49,7 +49,9 @@ async fn queries_answer_for_programs_that_run(plane: Arc<ControlPlane>) -> anyho
             let is_served = uses.metrics.iter().all(|metric| served.contains(&metric.as_str()));
             // Alerts answer only if something is wrong, and a selector may select what did not happen.
             let is_plain = !expression.contains(['>', '<', '{']) && !expression.contains("== ");
-            if is_served && is_plain {
+            if is_served && expression.starts_with("absent(") {
+                assert!(!answers.contains_key(expression), "`{expression}`: it is there");
+            } else if is_served && is_plain {
                 let answer = answers.get(expression.as_str());
                 assert!(answer.is_some(), "`{expression}` has no answer for {metrics:#?}");
                 answered += 1;

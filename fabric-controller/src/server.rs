@@ -40,5 +40,5 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             watch::follow_foreign_topologies(client, view, listed),
         );
     };
-    process.run(registry, watches, || controller.work(&readiness)).await
+    Box::pin(process.run(registry, watches, || controller.work(&readiness))).await
 }

@@ -80,7 +80,8 @@ impl Cluster {
         let cluster = self.write("cluster.json", &[self.objects.clone(), others].concat());
         let pods = self.write("pods.json", &pods);
         let output = run(&["simulate", "-f", &pods, "--snapshot", &cluster, "-o", "json"]);
-        let answer: Value = serde_json::from_str(&output.text).unwrap();
+        let answer: Value =
+            serde_json::from_str(&output.text).map_err(|error| error.to_string())?;
         let Some(placed) = answer["placed"].get(0) else {
             return Err(answer["pending"].to_string());
         };

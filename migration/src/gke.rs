@@ -22,7 +22,7 @@ pub(crate) fn resources(pod: &Value) -> Vec<String> {
 
 /// Whether a resource is addresses, of which each of a network's NICs needs one.
 pub(crate) fn is_addresses(resource: &str) -> bool {
-    resource.starts_with(PREFIX) && resource.ends_with(".IP")
+    resource.strip_prefix(PREFIX).is_some_and(|network| network.strip_suffix(".IP").is_some())
 }
 
 /// Removes the networks that are NICs.

@@ -67,7 +67,7 @@ struct Limit<'a> {
 impl<'a> Limit<'a> {
     /// Whether other pods use the same NICs. What the input does not have is shared if it is named so.
     fn is_shared(&self) -> bool {
-        self.resource.map_or(self.name.contains("shared"), Resource::is_shared)
+        self.resource.map_or_else(|| self.name.contains("shared"), Resource::is_shared)
     }
 
     /// A NIC of the resource.
@@ -147,7 +147,9 @@ impl<'a> Converter<'a> {
         if is_changed {
             let mut templates = Vec::new();
             pod_templates(&mut converted, &mut templates);
-            templates.into_iter().for_each(|pod| environment::clean(pod, object, notes));
+            for pod in templates {
+                environment::clean(pod, object, notes);
+            }
         }
         is_changed.then_some(converted)
     }
@@ -549,14 +551,16 @@ fn without_plugin(
     let removed: Vec<_> = removed.into_iter().chain(host.remove_volumes(pod)).collect();
     let value = if wanted.gpus > 1 { "per-gpu" } else { "1" };
     entry(entry(pod, "metadata"), "annotations")[annotation::ALIGNED_NICS] = value.into();
-    let mut text = format!(
-        "{had}; gets one for each GPU by `{}: {value}`, with the interface",
+    let removed = match removed.join(", ") {
+        names if names.is_empty() => names,
+        names => format!("; removed: {names}"),
+    };
+    let text = format!(
+        "{had}; gets one for each GPU by `{}: {value}`, with the interface{removed}; check that the pod \
+         needs the host for nothing else",
         annotation::ALIGNED_NICS
     );
-    if !removed.is_empty() {
-        text += &format!("; removed: {}", removed.join(", "));
-    }
-    note(notes, object, text + "; check that the pod needs the host for nothing else");
+    note(notes, object, text);
     tell_of_privilege(host, object, notes);
     true
 }

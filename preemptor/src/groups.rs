@@ -38,8 +38,8 @@ impl Trial for FabricTrial<'_, '_> {
 
     fn with_place(&mut self, harm: Harm) -> Harm {
         let places = self.places.find(&self.room).unwrap_or_default();
-        let placed = places.iter().map(|place| (&*place.node, &*place.devices));
-        harm.at(self.scene.places.loss(&self.room, placed))
+        let taken = places.iter().map(|place| (&*place.node, &*place.devices));
+        harm.at(self.scene.places.loss(&self.room, taken))
     }
 }
 
@@ -96,14 +96,14 @@ pub(crate) fn decide<'a>(
                 .any(|(places, _)| places.find(&scene.room_without(room, units)).is_some())
         }));
     };
-    let placed = places.find(&scene.room_without(room, &victims));
-    let placed = placed.ok_or(NoPreemption::DoesNotHelp)?.into_iter().map(|place| {
+    let found = places.find(&scene.room_without(room, &victims));
+    let members = found.ok_or(NoPreemption::DoesNotHelp)?.into_iter().map(|place| {
         let key = ObjectKey { namespace: group.key.namespace.clone(), name: place.pod };
         let pod = scene.cluster.pods.waiting_pod(&key)?;
         placement(view, (key, pod), (&place.node, place.domains), place.devices)
     });
-    let placed = placed.collect::<Option<Vec<_>>>().ok_or(NoPreemption::ExtendedResource)?;
-    Ok(preemption(&scene.units, &victims, (priority, Some(places.fabric())), placed))
+    let members = members.collect::<Option<Vec<_>>>().ok_or(NoPreemption::ExtendedResource)?;
+    Ok(preemption(&scene.units, &victims, (priority, Some(places.fabric())), members))
 }
 
 /// The priority up to which all of these units must leave so that the group fits; `None` if it never

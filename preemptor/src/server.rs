@@ -31,5 +31,5 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::register(&mut registry);
     let controller = Controller::new(client.clone(), view.clone(), settings, metrics);
     let watches = watch::follow(client, view, |kind| readiness.wait_for(kind));
-    process.run(registry, watches, || controller.work(&readiness)).await
+    Box::pin(process.run(registry, watches, || controller.work(&readiness))).await
 }

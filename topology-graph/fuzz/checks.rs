@@ -1,7 +1,7 @@
 //! Checks of parsers of untrusted bytes. The fuzz targets run them on random bytes, the test
 //! `corpus` on stored ones.
 
-use std::io::{self, Read};
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -61,7 +61,7 @@ static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     plant(first, root.path()).expect("it is sound");
     let mut bytes = Vec::new();
     capture(&HostRoot::at(root.path()), Identities::Kept, &mut bytes).expect("it has a sysfs");
-    Machine::new(&bytes).expect("a capture is an archive")
+    Machine::new(&bytes)
 });
 
 /// The tar file of a machine.
@@ -76,22 +76,26 @@ struct File {
     bytes: Range<usize>,
 }
 
+impl File {
+    fn of(entry: &tar::Entry<'_, &[u8]>) -> Self {
+        let [header, text, size] =
+            [entry.raw_header_position(), entry.raw_file_position(), entry.size()]
+                .map(|it| usize::try_from(it).expect("it is in memory"));
+        let path = entry.path().expect("it has a path").into_owned();
+        Self { path, bytes: header..text + size.next_multiple_of(BLOCK) }
+    }
+}
+
 impl Machine {
-    fn new(capture: &[u8]) -> io::Result<Self> {
+    fn new(capture: &[u8]) -> Self {
         let mut bytes = Vec::new();
-        GzDecoder::new(capture).read_to_end(&mut bytes)?;
-        let mut files = Vec::new();
-        for entry in Archive::new(bytes.as_slice()).entries()? {
-            let entry = entry?;
-            if entry.header().entry_type().is_file() {
-                let start = usize::try_from(entry.raw_header_position()).expect("it is in memory");
-                let size = usize::try_from(entry.size()).expect("it is in memory");
-                let text = usize::try_from(entry.raw_file_position()).expect("it is in memory");
-                let end = text + size.next_multiple_of(BLOCK);
-                files.push(File { path: entry.path()?.into_owned(), bytes: start..end });
-            }
-        }
-        Ok(Self { bytes, files })
+        GzDecoder::new(capture).read_to_end(&mut bytes).expect("a capture is compressed");
+        let mut archive = Archive::new(bytes.as_slice());
+        let entries = archive.entries().expect("a capture is an archive");
+        let entries = entries.map(|entry| entry.expect("it is whole"));
+        let files = entries.filter(|entry| entry.header().entry_type().is_file());
+        let files = files.map(|entry| File::of(&entry)).collect();
+        Self { bytes, files }
     }
 
     /// The machine with another text in one of its files.

@@ -1,6 +1,7 @@
 //! The documented schema of a graph as JSON is that of what is printed.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::disallowed_methods, reason = "a test reads the schema beside it")]
 
 #[path = "../src/formats/json/document.rs"]
 mod document;

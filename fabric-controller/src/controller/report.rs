@@ -67,17 +67,18 @@ struct Due {
 }
 
 impl Said {
-    /// When this text may be said; `None` if it was said last.
-    fn next(&self, text: &str) -> Option<Option<Instant>> {
+    /// When this text may be said, not before `soonest`; `None` if it was said last.
+    fn next(&self, text: &str, soonest: Instant) -> Option<Instant> {
         match &self.last {
             Some((_, last)) if last == text => None,
-            last => Some(last.as_ref().map(|(when, _)| *when + self.again)),
+            Some((when, _)) => Some(soonest.max(*when + self.again)),
+            None => Some(soonest),
         }
     }
 
     /// Returns true if the text may be said now, and records that it is.
     fn is_due(&mut self, text: &str, now: Instant) -> bool {
-        let is_due = self.next(text).is_some_and(|next| next.is_none_or(|next| next <= now));
+        let is_due = self.next(text, now).is_some_and(|next| next <= now);
         if is_due {
             self.last = Some((now, text.to_owned()));
         }
@@ -122,9 +123,8 @@ impl Report {
 
     /// The time until something is due if the reason does not change; `None` if this text has been said.
     fn remaining(&self, now: Instant) -> Option<Duration> {
-        let next = [&self.condition, &self.event].into_iter().filter_map(|it| it.next(&self.text));
-        let settled = self.settled();
-        let due = next.map(|next| next.map_or(settled, |next| next.max(settled))).min()?;
+        let said = [&self.condition, &self.event].into_iter();
+        let due = said.filter_map(|it| it.next(&self.text, self.settled())).min()?;
         Some(due.saturating_duration_since(now))
     }
 }

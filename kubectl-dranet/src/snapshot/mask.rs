@@ -154,11 +154,11 @@ fn images(value: &mut Value) {
                 match value {
                     Value::String(image) if key == "image" => without_registry(image),
                     Value::Array(names) if key == "names" => {
-                        names.iter_mut().for_each(|name| {
+                        for name in names {
                             if let Value::String(name) = name {
                                 without_registry(name);
                             }
-                        });
+                        }
                     }
                     value => images(value),
                 }

@@ -97,7 +97,7 @@ pub(super) fn to_choose(case: &mut Case, nodes: &[String], random: &mut Random) 
     case.give_zones(nodes);
     let class = class(case, "kubernetes.io/no-provisioner");
     let seed = case.seed;
-    for number in 0..1 + random.below(4) {
+    for number in 0..=random.below(4) {
         let zone = *random.pick(&[None, Some("a"), Some("b")]);
         let size = *random.pick(&["1Gi", "2Gi", "4Gi"]);
         let name = format!("tests-late-{seed}-{number}");

@@ -15,7 +15,7 @@ use serde::Serialize;
 pub(crate) struct Document {
     /// The version of this form: 1.
     pub(crate) version: u32,
-    /// The graph as in `spec` of a NodeTopology. All else is derived from it.
+    /// The graph as in `spec` of a `NodeTopology`. All else is derived from it.
     pub(crate) topology: NodeTopologySpec,
     /// The path between every two devices.
     pub(crate) paths: Vec<PathBetween>,

@@ -39,7 +39,6 @@ pub(crate) enum Proxied {
 
 /// Why some objects were not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "live"), expect(dead_code, reason = "no cluster answers"))]
 pub(crate) enum Missing {
     /// The user has no right to read them.
     Right,

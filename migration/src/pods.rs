@@ -4,15 +4,17 @@
 //! GPUs gets its own claim template.
 
 use crate::allocate::{Allocate, is_of_cloud};
-use crate::containers::{containers, containers_mut};
+use crate::containers::{amounts, containers, containers_mut, pod_templates};
+use crate::fields::{entry, push, take};
+use crate::gpu_resources::{driver_of_part, is_gpu, is_part_of_gpu};
 use crate::host::HostAccess;
+use crate::named_networks::{NamedNetwork, named};
 use crate::names::object_name;
 use crate::networks::{Network, Networks};
 use crate::note::{Note, note};
 use crate::options::Options;
 use crate::resources::{Resource, Resources, is_same_resource};
 use crate::{environment, gke};
-use cluster_model::gpu_drivers;
 use cluster_model::names::{annotation, capacity};
 use cluster_model::nic_plugins::{can_be_nics, is_nics};
 use dra_allocator::allocate::MAX_DEVICES;
@@ -90,29 +92,6 @@ impl<'a> Limit<'a> {
             Allocate::OnePerUnit => format!("{amount} of `{name}`"),
         }
     }
-}
-
-/// Whether an extended resource is whole GPUs, which stay in the pod.
-fn is_gpu(name: &str) -> bool {
-    gpu_drivers::all().iter().any(|driver| driver.extended_resources.contains(&name))
-}
-
-/// Whether an extended resource is parts or shares of GPUs.
-fn is_part_of_gpu(name: &str) -> bool {
-    let mut prefixes = gpu_drivers::all().iter().flat_map(|driver| driver.partial_resources);
-    prefixes.any(|prefix| name.starts_with(prefix))
-}
-
-/// The driver whose parts of GPUs claims can request by this extended resource.
-fn driver_of_part(name: &str) -> Option<&'static str> {
-    let mut parts = gpu_drivers::parts().iter();
-    parts
-        .find(|it| {
-            it.part
-                .and_then(|part| part.profile_resources)
-                .is_some_and(|prefix| name.starts_with(prefix))
-        })
-        .map(|driver| driver.driver)
 }
 
 impl<'a> Converter<'a> {
@@ -611,100 +590,4 @@ fn remove(pod: &mut Value, wanted: &Wanted<'_>) -> Vec<String> {
         }
     }
     holders
-}
-
-/// Removes keys from a map, and the map if it becomes empty. Returns true if it had any of them.
-fn take(object: &mut Map<String, Value>, field: &str, keys: &[&str]) -> bool {
-    let Some(map) = object.get_mut(field).and_then(Value::as_object_mut) else { return false };
-    let before = map.len();
-    map.retain(|key, _| !keys.contains(&key.as_str()));
-    let (is_empty, is_changed) = (map.is_empty(), map.len() < before);
-    if is_empty {
-        object.remove(field);
-    }
-    is_changed
-}
-
-/// A network that a pod names.
-struct NamedNetwork {
-    namespace: String,
-    name: String,
-    /// The pod's own settings, such as addresses and the interface name.
-    own: Vec<String>,
-}
-
-/// Parses the networks in an annotation: `a, ns/b@net1`, or JSON.
-fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, serde_json::Error> {
-    if text.trim_start().starts_with('[') {
-        let list: Vec<Map<String, Value>> = serde_json::from_str(text)?;
-        return Ok(list
-            .iter()
-            .filter_map(|network| {
-                let text = |field: &str| network.get(field)?.as_str().map(str::to_owned);
-                let others = network
-                    .iter()
-                    .filter(|(key, _)| !["name", "namespace"].contains(&key.as_str()));
-                Some(NamedNetwork {
-                    namespace: text("namespace").unwrap_or_else(|| namespace.to_owned()),
-                    name: text("name")?,
-                    own: others.map(|(key, value)| format!("`{key}: {value}`")).collect(),
-                })
-            })
-            .collect());
-    }
-    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-    Ok(names
-        .map(|name| {
-            let (name, interface) = name.split_once('@').unwrap_or((name, ""));
-            let (own, name) = name.split_once('/').unwrap_or((namespace, name));
-            let interface = Some(interface).filter(|it| !it.is_empty());
-            NamedNetwork {
-                namespace: own.to_owned(),
-                name: name.to_owned(),
-                own: interface.into_iter().map(|it| format!("`interface: {it}`")).collect(),
-            }
-        })
-        .collect())
-}
-
-/// Collects all pods and pod templates in the object.
-fn pod_templates<'v>(value: &'v mut Value, found: &mut Vec<&'v mut Value>) {
-    if value["spec"]["containers"].is_array() {
-        found.push(value);
-        return;
-    }
-    let inner: Vec<&'v mut Value> = match value {
-        Value::Object(map) => map.values_mut().collect(),
-        Value::Array(list) => list.iter_mut().collect(),
-        _ => return,
-    };
-    for value in inner {
-        pod_templates(value, found);
-    }
-}
-
-/// The limits of a container that are integers.
-fn amounts(container: &Value) -> Vec<(String, u64)> {
-    let amounts = container["resources"]["limits"].as_object().into_iter().flatten();
-    amounts
-        .filter_map(|(name, value)| {
-            let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
-            Some((name.clone(), number))
-        })
-        .collect()
-}
-
-/// Returns the object in a field; creates an empty one if there is none.
-fn entry<'v>(value: &'v mut Value, name: &str) -> &'v mut Value {
-    if !value[name].is_object() {
-        value[name] = Value::Object(Map::new());
-    }
-    &mut value[name]
-}
-
-fn push(value: &mut Value, name: &str, item: Value) {
-    match value[name].as_array_mut() {
-        Some(list) => list.push(item),
-        None => value[name] = Value::Array(vec![item]),
-    }
 }

@@ -4,9 +4,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use anyhow::Context;
 use tests::{ControlPlane, Options, suite::Test};
 
-use super::thin_line::{assert_aligned, create, devices, pod, with_installation};
+use super::thin_line::{four_pods_take_all_nics, with_installation};
 
 /// Gates of workloads and of DRA, each with those that it needs.
 const GATES: [&[&str]; 5] = [
@@ -31,7 +32,7 @@ async fn pods_are_aligned_with_every_gate_of_this_version(
     Ok(())
 }
 
-/// Four pods take all NICs of two nodes, two each, on a control plane of its own.
+/// On a control plane of its own.
 async fn pods_are_aligned_with(gates: &BTreeSet<&str>) -> anyhow::Result<()> {
     let options = Options {
         feature_gates: gates.iter().map(|gate| format!("{gate}=true")).collect(),
@@ -43,15 +44,7 @@ async fn pods_are_aligned_with(gates: &BTreeSet<&str>) -> anyhow::Result<()> {
     };
     let plane = Arc::new(ControlPlane::start(options).await?);
     with_installation(plane, async |scope, _, _| {
-        let mut taken = BTreeSet::new();
-        for name in ["a", "b", "c", "d"] {
-            create(scope, pod(name, Some("2"))).await?;
-            let devices = devices(scope, name).await?;
-            assert_aligned(&devices, 2);
-            for device in devices {
-                assert!(taken.insert(device.clone()), "{gates:?}: {device:?} twice");
-            }
-        }
+        four_pods_take_all_nics(scope).await.with_context(|| format!("{gates:?}"))?;
         Ok(())
     })
     .await

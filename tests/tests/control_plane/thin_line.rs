@@ -63,15 +63,8 @@ async fn four_pods_get_two_nics_of_their_numa_node_each(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_installation(plane, async |scope, _, nodes| {
-        let mut taken = BTreeSet::new();
-        for name in ["a", "b", "c", "d"] {
-            create(scope, pod(name, Some("2"))).await?;
-            let devices = devices(scope, name).await?;
-            assert_aligned(&devices, 2);
-            for device in devices {
-                assert!(nodes.contains(&device.node), "{device:?}");
-                assert!(taken.insert(device.clone()), "{device:?} twice");
-            }
+        for device in four_pods_take_all_nics(scope).await? {
+            assert!(nodes.contains(&device.node), "{device:?}");
         }
         create(scope, pod("e", Some("2"))).await?;
         let reason = scope.unschedulable("e", SOON).await?;
@@ -84,6 +77,20 @@ async fn four_pods_get_two_nics_of_their_numa_node_each(
         Ok(())
     })
     .await
+}
+
+/// Four pods take all NICs of two nodes, two of a NUMA node each. Returns the devices of all.
+pub(crate) async fn four_pods_take_all_nics(scope: &Scope) -> anyhow::Result<BTreeSet<Device>> {
+    let mut taken = BTreeSet::new();
+    for name in ["a", "b", "c", "d"] {
+        create(scope, pod(name, Some("2"))).await?;
+        let devices = devices(scope, name).await?;
+        assert_aligned(&devices, 2);
+        for device in devices {
+            assert!(taken.insert(device.clone()), "{device:?} twice");
+        }
+    }
+    Ok(taken)
 }
 
 async fn eight_pods_get_their_partner_nic_each(plane: Arc<ControlPlane>) -> anyhow::Result<()> {

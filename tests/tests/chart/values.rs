@@ -7,7 +7,7 @@ use serde_json::Value;
 use tests::{
     ControlPlane, binaries,
     chart::{Helm, copy, folder, printed},
-    suite::Test,
+    suite::{Test, report},
 };
 use tokio::process::Command;
 
@@ -123,8 +123,8 @@ async fn releases_of_older_charts_are_upgraded_or_told_how(
 ) -> anyhow::Result<()> {
     let commits = history().await.unwrap_or_default();
     if commits.is_empty() {
-        println!(
-            "not checked: no history of the chart is here; in a shallow clone run `git fetch --unshallow`"
+        report(
+            "not checked: no history of the chart is here; in a shallow clone run `git fetch --unshallow`",
         );
         return Ok(());
     }

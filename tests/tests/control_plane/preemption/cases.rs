@@ -227,21 +227,28 @@ pub(super) async fn preemptor_moves_pods_if_it_is_allowed_to(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_nodes(plane, 2, async |scope, installation| {
-        let [_, second] = crowded(scope).await?;
-        installation.start_preemptors(1, &["--moves-per-hour=1"]).await?;
-        scope.bound("waits", SOON).await?;
-        is_aligned(scope, "waits", GPUS).await?;
-        let waits = scope.api::<Pod>().get("waits").await?;
-        assert_eq!(node(&waits), Some(second.as_str()));
-        let note = event(scope, "waits", "Moves").await?;
-        assert!(note.contains("/moves-"), "{note}");
-        nothing_kept(scope).await?;
-        run(scope, 3).await?;
-        assert_eq!(metric(installation, "dranet_moves_total").await?, 1);
-        assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0);
-        Ok(())
+        Box::pin(moves_if_allowed(scope, installation)).await
     })
     .await
+}
+
+async fn moves_if_allowed(
+    scope: &Scope,
+    installation: &mut Installation<'_>,
+) -> anyhow::Result<()> {
+    let [_, second] = crowded(scope).await?;
+    installation.start_preemptors(1, &["--moves-per-hour=1"]).await?;
+    scope.bound("waits", SOON).await?;
+    is_aligned(scope, "waits", GPUS).await?;
+    let waits = scope.api::<Pod>().get("waits").await?;
+    assert_eq!(node(&waits), Some(second.as_str()));
+    let note = event(scope, "waits", "Moves").await?;
+    assert!(note.contains("/moves-"), "{note}");
+    nothing_kept(scope).await?;
+    run(scope, 3).await?;
+    assert_eq!(metric(installation, "dranet_moves_total").await?, 1);
+    assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0);
+    Ok(())
 }
 
 /// Two nodes, each with a pod of two GPUs, of which the one on the second may move, and a pod that waits for

@@ -35,7 +35,8 @@ enum Waiter<'a> {
 /// Pods that fit, or for which kube-scheduler itself evicts others, are left to it.
 pub fn decide(cluster: Cluster<'_>, rules: &Rules, now: Timestamp) -> Decision {
     let waiters = waiters(cluster, now).into_iter();
-    let mut waiters: Vec<_> = waiters.filter(|waiter| waiter.has_claims_made(cluster)).collect();
+    let mut waiters: Vec<_> =
+        waiters.filter(|it| it.was_tried() && it.has_claims_made(cluster)).collect();
     if waiters.is_empty() {
         return Decision::default();
     }
@@ -168,6 +169,14 @@ impl Waiter<'_> {
                 group.key.namespace == asked.namespace
                     && group.gated().any(|member| member.name == asked.name)
             }
+        }
+    }
+
+    /// Whether its scheduler runs, and has found no node. Nobody leaves for a pod that nobody would bind.
+    fn was_tried(&self) -> bool {
+        match self {
+            Self::Pod(_, pod) => pod.was_tried,
+            Self::Group(..) => true,
         }
     }
 

@@ -78,6 +78,8 @@ pub struct WaitingPod {
     pub is_gated: bool,
     /// Whether kube-scheduler places it with its PodGroup.
     pub is_in_pod_group: bool,
+    /// Whether a scheduler has found no node for it.
+    pub was_tried: bool,
 }
 
 impl Pods {
@@ -148,6 +150,13 @@ impl Pods {
     }
 }
 
+/// Whether a scheduler has found no node for a pod.
+fn was_tried(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut scheduled = conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
+    scheduled.any(|it| it.reason.as_deref() == Some("Unschedulable"))
+}
+
 /// The kind and the name of a pod's controller; of a `ReplicaSet`, the Deployment.
 pub fn owner(pod: &Pod) -> Option<(String, String)> {
     let metadata = &pod.metadata;
@@ -213,6 +222,7 @@ impl PodIndex {
             waits_for_fabric: !ours.is_empty(),
             is_gated: !others.is_empty(),
             is_in_pod_group: spec.scheduling_group.is_some(),
+            was_tried: was_tried(pod),
         }
     }
 }

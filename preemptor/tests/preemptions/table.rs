@@ -52,6 +52,8 @@ fn nobody_leaves_without_need_or_use() {
         (2, any(4, 4), none(), "high: DoesNotHelp"),
         (10, Devices::default(), none(), ""),
         (10, near(2, 2), json!({"spec": {"schedulingGates": [{"name": "example.com/gate"}]}}), ""),
+        // Its scheduler does not run, or has not looked at it yet.
+        (10, near(2, 2), json!({"status": {"conditions": []}}), ""),
         (10, near(2, 2), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), ""),
     ] {
         let mut world = full();

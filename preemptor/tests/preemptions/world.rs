@@ -330,9 +330,12 @@ fn pod(name: &str, priority: i32, devices: Devices, more: &Value) -> Pod {
         pod["spec"]["resourceClaims"] = json!([
             {"name": "devices", "resourceClaimTemplateName": devices.template()},
         ]);
-        pod["status"] = json!({"resourceClaimStatuses": [
-            {"name": "devices", "resourceClaimName": name},
-        ]});
+        pod["status"] = json!({
+            "resourceClaimStatuses": [{"name": "devices", "resourceClaimName": name}],
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"},
+            ],
+        });
     }
     merge(&mut pod, more);
     from(pod)

@@ -165,6 +165,8 @@ pub struct Revision {
     pub templates: u64,
     /// Changes with what other schedulers say of the network.
     pub levels: u64,
+    /// Changes with volumes and with the labels of namespaces.
+    pub placement: u64,
 }
 
 /// The indexed cluster, at first an empty one of the newest known version. Large parts are behind

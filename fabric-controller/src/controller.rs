@@ -105,7 +105,9 @@ impl Controller {
                     self.look(watched.objects(), &mut sizes, &mut reporter, &mut expensive).await;
                 let view_changed = async {
                     tokio::time::sleep(PAUSE).await;
-                    self.view.changed_since(seen, |now| (now.epoch, now.claims)).await;
+                    self.view
+                        .changed_since(seen, |now| (now.epoch, now.claims, now.placement))
+                        .await;
                 };
                 tokio::select! {
                     () = watched.changed() => {}

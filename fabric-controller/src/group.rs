@@ -124,7 +124,7 @@ impl Member {
             _ => (affinity(pod, label::NODE_FABRIC), domains(pod)),
         };
         let is_free = stage != PodStage::Gated;
-        let mut ask = Ask::of_kind(pod).without_volumes();
+        let mut ask = Ask::of_kind(pod);
         if is_free {
             let fabric = chosen.as_deref().map(|fabric| (label::NODE_FABRIC, fabric));
             let domains = domains.iter().map(|domain| (domain.level.label(), &*domain.name));

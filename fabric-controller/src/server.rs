@@ -37,6 +37,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let watches = async {
         futures::join!(
             watch::follow(client.clone(), view.clone(), listed),
+            watch::follow_placement(client.clone(), view.clone(), listed),
             watch::follow_foreign_topologies(client, view, listed),
         );
     };

@@ -11,5 +11,7 @@ mod levels;
 mod reported;
 #[path = "placements/table.rs"]
 mod table;
+#[path = "placements/volumes.rs"]
+mod volumes;
 #[path = "placements/world.rs"]
 mod world;

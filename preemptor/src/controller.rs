@@ -93,7 +93,7 @@ impl Controller {
                 let pause = if is_busy { PAUSE } else { IDLE };
                 tokio::select! {
                     () = watched.changed() => {}
-                    () = self.view.changed_since(seen, |now| (now.epoch, now.claims)) => {}
+                    () = self.view.changed_since(seen, |now| (now.epoch, now.claims, now.placement)) => {}
                     () = tokio::time::sleep(pause) => {}
                 }
                 tokio::time::sleep(GATHER).await;

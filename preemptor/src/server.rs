@@ -30,6 +30,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let metrics = Metrics::register(&mut registry);
     let controller = Controller::new(client.clone(), view.clone(), settings, metrics);
-    let watches = watch::follow(client, view, |kind| readiness.wait_for(kind));
+    let listed = |kind| readiness.wait_for(kind);
+    let watches = async {
+        futures::join!(
+            watch::follow(client.clone(), view.clone(), listed),
+            watch::follow_placement(client, view, listed),
+        );
+    };
     Box::pin(process.run(registry, watches, || controller.work(&readiness))).await
 }

@@ -156,10 +156,13 @@ impl Ask {
         Self { claims: Vec::new(), ..self.clone() }
     }
 
-    /// The same without volumes, which are not considered when a fabric is chosen.
+    /// The same for another pod of its workload: without the volumes that are made for the pod of this name
+    /// alone, as by the templates of a StatefulSet (`<template>-<pod>`) or as ephemeral ones.
     #[must_use]
-    pub fn without_volumes(self) -> Self {
-        Self { volumes: Vec::new(), ..self }
+    pub fn without_volumes_of(&self, pod: &str) -> Self {
+        let mut other = self.clone();
+        other.volumes.retain(|asked| asked.made.is_none() && !asked.is_named_after(pod));
+        other
     }
 
     /// The claims that have no devices yet, in the allocator's form.

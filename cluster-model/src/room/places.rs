@@ -115,8 +115,8 @@ impl Room<'_> {
         &self.added
     }
 
-    /// Limits places by a term that selects the pods themselves: to the largest domain, where the
-    /// domain is free to choose.
+    /// Limits places by a term that selects the pods themselves: to the smallest domain, where the scheduler
+    /// is free to choose, and may begin there.
     fn share(&self, domain: &Domain<'_>, places: &mut Vec<Places<'_>>) {
         let value = |places: &Places<'_>| self.label(places.node, domain.key());
         match domain.share() {
@@ -135,8 +135,9 @@ impl Room<'_> {
                     let sum = sums.entry(value(it).unwrap_or_default()).or_default();
                     *sum = sum.saturating_add(it.count);
                 }
-                let largest = sums.into_iter().max_by_key(|(_, sum)| *sum).map(|(value, _)| value);
-                places.retain(|it| value(it) == largest);
+                sums.retain(|_, sum| *sum > 0);
+                let smallest = sums.into_iter().min_by_key(|(_, sum)| *sum).map(|(value, _)| value);
+                places.retain(|it| value(it) == smallest);
             }
         }
     }

@@ -35,6 +35,11 @@ impl VolumeAsk {
         ObjectKey { namespace: namespace.to_owned(), name: self.claim.to_string() }
     }
 
+    /// Whether its claim has the name that a StatefulSet gives to a claim of this pod.
+    pub(super) fn is_named_after(&self, pod: &str) -> bool {
+        self.claim.strip_suffix(pod).is_some_and(|template| template.ends_with('-'))
+    }
+
     /// Why a node cannot have it.
     pub(super) fn why_not(&self, problem: VolumeProblem) -> WhyNot {
         WhyNot::Volume { claim: self.claim.clone(), problem }

@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 impl Index<Namespace> for ClusterView {
     fn apply(&mut self, namespace: Namespace) -> Result<(), ViewError> {
         let name = namespace.metadata.name.unwrap_or_default();
+        self.revision.placement += 1;
         self.namespaces.insert(name, namespace.metadata.labels.unwrap_or_default());
         Ok(())
     }
 
     fn delete(&mut self, key: &ObjectKey) {
+        self.revision.placement += 1;
         self.namespaces.remove(&key.name);
     }
 }

@@ -25,6 +25,8 @@ pub struct Volumes {
     nodes: Known<CSINode>,
     capacities: Known<CSIStorageCapacity>,
     attachments: Known<VolumeAttachment>,
+    /// Whether all claims are here, also if there is none.
+    are_listed: bool,
 }
 
 fn named<'v, K>(known: &'v Known<K>, name: &str) -> Option<&'v K> {
@@ -34,7 +36,8 @@ fn named<'v, K>(known: &'v Known<K>, name: &str) -> Option<&'v K> {
 impl Volumes {
     /// Whether anything is known of volumes.
     pub fn are_known(&self) -> bool {
-        !(self.claims.is_empty() && self.made.is_empty() && self.classes.is_empty())
+        let is_empty = self.claims.is_empty() && self.made.is_empty() && self.classes.is_empty();
+        self.are_listed || !is_empty
     }
 
     /// The claim with this key.
@@ -97,13 +100,20 @@ impl Volumes {
 macro_rules! index {
     ($($kind:ty: $field:ident),* $(,)?) => {$(
         impl Index<$kind> for ClusterView {
-            fn apply(&mut self, object: $kind) -> Result<(), ViewError> {
+            fn apply(&mut self, mut object: $kind) -> Result<(), ViewError> {
+                object.metadata.managed_fields = None;
+                self.revision.placement += 1;
                 self.volumes.$field.insert(ObjectKey::new(&object.metadata), Arc::new(object));
                 Ok(())
             }
 
             fn delete(&mut self, key: &ObjectKey) {
+                self.revision.placement += 1;
                 self.volumes.$field.remove(key);
+            }
+
+            fn listed(&mut self) {
+                self.volumes.are_listed = true;
             }
         }
     )*};

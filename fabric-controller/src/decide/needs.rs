@@ -70,7 +70,8 @@ impl<'g> GroupDemand<'g> {
         }
         let missing = group.size.map_or(0, |size| size.pods.saturating_sub(group.present()));
         let like = group.members.first().filter(|_| missing > 0);
-        let to_come = like.map(|member| (member.ask.clone(), missing));
+        let to_come =
+            like.map(|member| (Arc::new(member.ask.without_volumes_of(&member.name)), missing));
         Ok(Self { pods, to_come, is_sized: group.size.is_some() })
     }
 

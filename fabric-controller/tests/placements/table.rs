@@ -9,7 +9,7 @@ use fabric_controller::size::Size;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use k8s_openapi::jiff::SignedDuration;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 fn told(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -400,4 +400,29 @@ fn a_gang_goes_where_its_devices_are() {
     assert_eq!(world.told()["a"], "2 to f1");
     world.annotate("a", &[(annotation::FABRIC_LEVEL, "nvlink=preferred")]);
     assert_eq!(world.told()["a"], "2 to f1 1 in r0");
+}
+
+/// kube-scheduler may begin on any node of the fabric: all of its nodes that have a place must have room
+/// for the whole gang.
+#[test]
+fn pods_that_must_share_a_node_have_room_wherever_the_first_goes() {
+    let spec = |cpus: &str, affinity: &Value| {
+        json!({
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpus}}}],
+            "affinity": affinity,
+        })
+    };
+    let together = json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"dranet.io/fabric-group": "a"}}, "topologyKey": "kubernetes.io/hostname"},
+    ]}});
+    for (fabrics, expected) in [(1, "NoRoom"), (2, "2 to f1")] {
+        let mut world = World::new(fabrics, 2);
+        world.plain("other", "f0-n0", &spec("8", &Value::Null));
+        world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
+        for pod in ["a-0", "a-1"] {
+            world.pod(pod, "a", "d1", &spec("8", &together));
+        }
+        let found = world.told();
+        assert!(found["a"].starts_with(expected), "{found:?}");
+    }
 }

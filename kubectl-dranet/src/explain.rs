@@ -41,7 +41,7 @@ use fabric_controller::group_pods::GroupPods;
 use fabric_controller::preview::GroupPreview;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-pub(crate) use remarks::not_looked_at;
+pub(crate) use remarks::{not_looked_at, other_scheduler};
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::borrow::Cow;

@@ -52,6 +52,8 @@ struct Scheduled {
     remarks: Vec<Remark>,
     /// Whether nodes are ranked with what the running extender has learned.
     has_learned: bool,
+    /// Whether another scheduler places some of the pods.
+    has_other_scheduler: bool,
 }
 
 /// Pods of one origin that stay pending for one reason.
@@ -126,10 +128,13 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
         }
         all.kept.extend(kept);
         let spec = Option::<PodSpec>::deserialize(&subject.pod["spec"])?;
-        let remark = spec.as_ref().and_then(|spec| explain::not_looked_at(spec, &cluster.view));
-        if let (Some(remark), true) = (remark, all.placed.len() > before) {
-            all.remarks.push(Remark { pod: subject.origin.clone(), remark });
-        }
+        let Some(spec) = spec.filter(|_| all.placed.len() > before) else { continue };
+        let scheduler = explain::other_scheduler(&spec);
+        all.has_other_scheduler |= scheduler.is_some();
+        let remarks = [scheduler, explain::not_looked_at(&spec, &cluster.view)];
+        let pod = || subject.origin.clone();
+        all.remarks
+            .extend(remarks.into_iter().flatten().map(|remark| Remark { pod: pod(), remark }));
     }
     Ok(all)
 }
@@ -166,9 +171,7 @@ fn at_start(placed: &Placed) -> Option<String> {
     })
 }
 
-fn person(
-    Scheduled { placed, kept, remarks, has_learned: _ }: &Scheduled,
-) -> anyhow::Result<String> {
+fn person(Scheduled { placed, kept, remarks, .. }: &Scheduled) -> anyhow::Result<String> {
     let none = || "-".to_owned();
     let rows: Vec<_> = placed
         .iter()
@@ -231,7 +234,8 @@ fn pod_list(pods: &[String]) -> String {
     }
 }
 
-fn program(Scheduled { placed, kept, remarks, has_learned }: Scheduled) -> Simulate {
+fn program(scheduled: Scheduled) -> Simulate {
+    let Scheduled { placed, kept, remarks, has_learned, has_other_scheduler } = scheduled;
     let pending = kept.into_iter().map(|Kept { origin, pods, answer }| Pending {
         pods,
         why: explain::program(&origin, answer),
@@ -241,6 +245,7 @@ fn program(Scheduled { placed, kept, remarks, has_learned }: Scheduled) -> Simul
     let unknown = [
         (has_choice && !has_learned, Unknown::LearnedShapes),
         (is_sampled, Unknown::ExaminedNodes),
+        (has_other_scheduler, Unknown::OtherScheduler),
     ];
     let unknown = unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect();
     Simulate { placed, pending: pending.collect(), remarks, unknown }

@@ -1,5 +1,5 @@
 //! Random clusters and pods, as values: what a campaign changes in a cluster, which pods run there, and
-//! the pod or the Job that it asks about. A seed always gives the same case.
+//! the pod or the workload that it asks about. A seed always gives the same case.
 
 mod devices;
 mod kinds;
@@ -13,7 +13,7 @@ pub use self::devices::node_of_pool;
 pub use self::kinds::{KINDS, Kind};
 use crate::random::Random;
 
-/// The name of the pod or the Job that is asked about.
+/// The name of the pod or the workload that is asked about.
 pub const NAME: &str = "asked";
 /// The CPUs of each node.
 const CPUS: usize = 128;
@@ -24,7 +24,7 @@ pub const NAMESPACE_LABEL: &str = "resource.kubernetes.io/admin-access";
 const ZONE: &str = "tests.dranet.io/zone";
 const TIER: &str = "tests.dranet.io/tier";
 
-/// A random cluster with a pod or a Job.
+/// A random cluster with a pod or a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// The seed that draws the case again.
@@ -37,10 +37,52 @@ pub struct Case {
     pub objects: Vec<Value>,
     /// Pods that run, and those that are scheduled before.
     pub earlier: Vec<Value>,
-    /// The pod that is asked about, or one of the Job's.
+    /// The pod that is asked about, or one of the workload's.
     pub pod: Value,
-    /// The pods of the Job; `None` for a single pod.
+    /// The pods of the workload; `None` for a single pod.
     pub group: Option<usize>,
+    /// The workload of a group.
+    pub workload: Workload,
+}
+
+/// What creates the pods of a group.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Workload {
+    /// As many pods as it needs.
+    Job,
+    /// As many pods at a time, and more after them.
+    LongJob,
+    /// All pods at once.
+    StatefulSet,
+    /// Pods by a template, of which none has a name of its own.
+    Deployment,
+}
+
+impl Workload {
+    const ALL: [Self; 6] =
+        [Self::Job, Self::Job, Self::Job, Self::LongJob, Self::StatefulSet, Self::Deployment];
+
+    /// `apiVersion`, `kind` and `spec` of one with this number of pods.
+    fn of(self, pods: usize) -> (&'static str, &'static str, Value) {
+        let selector = json!({"matchLabels": {"tests.dranet.io/workload": NAME}});
+        match self {
+            Self::Job | Self::LongJob => {
+                let more = if self == Self::Job { 0 } else { 2 };
+                let spec = json!({"parallelism": pods, "completions": pods + more});
+                ("batch/v1", "Job", spec)
+            }
+            Self::StatefulSet => {
+                let spec = json!({
+                    "replicas": pods, "selector": selector, "serviceName": NAME,
+                    "podManagementPolicy": "Parallel",
+                });
+                ("apps/v1", "StatefulSet", spec)
+            }
+            Self::Deployment => {
+                ("apps/v1", "Deployment", json!({"replicas": pods, "selector": selector}))
+            }
+        }
+    }
 }
 
 impl Case {
@@ -52,6 +94,7 @@ impl Case {
         let mut case = Self::with_devices_in_use(seed, nodes, &mut random);
         if is_group {
             case.group = Some(2 + random.below(3));
+            case.workload = *random.pick(&Workload::ALL);
             case.pod["metadata"]["annotations"]["dranet.io/fabric"] = json!("same");
         }
         let usable: Vec<&Kind> = KINDS.iter().filter(|kind| kind.may_be_drawn(is_group)).collect();
@@ -77,6 +120,7 @@ impl Case {
             earlier: Vec::new(),
             pod: annotated(NAME, random),
             group: None,
+            workload: Workload::Job,
         };
         for number in 0..random.below(nodes.len() + 1) {
             let mut pod = annotated(&format!("earlier-{number}"), random);
@@ -86,16 +130,20 @@ impl Case {
         case
     }
 
-    /// The pod or the Job, as a file has it.
+    /// The pod or the workload, as a file has it.
     pub fn document(&self) -> Value {
         let Some(size) = self.group else { return self.pod.clone() };
         let mut template = json!({"metadata": self.pod["metadata"], "spec": self.pod["spec"]});
         template["metadata"]["name"] = Value::Null;
-        template["spec"]["restartPolicy"] = json!("Never");
-        json!({
-            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": NAME},
-            "spec": {"parallelism": size, "completions": size, "template": template},
-        })
+        template["metadata"]["labels"]["tests.dranet.io/workload"] = json!(NAME);
+        // Nobody waits for the end of pods that their controller creates once more.
+        template["spec"]["terminationGracePeriodSeconds"] = json!(0);
+        let (version, kind, mut spec) = self.workload.of(size);
+        if kind == "Job" {
+            template["spec"]["restartPolicy"] = json!("Never");
+        }
+        spec["template"] = template;
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": NAME}, "spec": spec})
     }
 
     /// The shape of a pod that asks for nothing but devices where no taint keeps pods away, as
@@ -211,11 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_a_job_of_its_pods() {
-        let case = Case::draw(3, &nodes(), true);
-        let job = case.document();
-        assert_eq!(job["kind"], "Job");
-        assert_eq!(job["spec"]["parallelism"], json!(case.group.unwrap()));
-        assert_eq!(job["spec"]["template"]["spec"]["containers"], case.pod["spec"]["containers"]);
+    fn a_group_is_a_workload_of_its_pods() {
+        for seed in 0..50 {
+            let case = Case::draw(seed, &nodes(), true);
+            let all = case.document();
+            let size = ["parallelism", "replicas"].map(|field| all["spec"][field].as_u64());
+            assert_eq!(size.into_iter().flatten().next(), case.group.map(|size| size as u64));
+            let template = &all["spec"]["template"]["spec"];
+            assert_eq!(template["containers"], case.pod["spec"]["containers"]);
+        }
     }
 }

@@ -102,6 +102,8 @@ pub(crate) enum Unknown {
     LearnedShapes,
     /// Which of the nodes kube-scheduler looks at: in a large cluster it looks at some.
     ExaminedNodes,
+    /// Whether the scheduler that a pod names runs, and what it does.
+    OtherScheduler,
 }
 
 /// Ignored rules of a workload.

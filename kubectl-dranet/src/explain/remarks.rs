@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// priority is good for is said elsewhere.
 pub(super) fn about(pod: &Pod, view: &ClusterView, is_said: bool) -> Vec<String> {
     let Some(spec) = &pod.spec else { return Vec::new() };
-    let scheduler = spec.scheduler_name.as_deref().and_then(scheduler);
+    let scheduler = other_scheduler(spec);
     let priority = if is_said { None } else { preempts(spec) };
     let changed = serde_json::to_value(pod).ok().and_then(|pod| reapplied::warning(&pod));
     let all = [scheduler, not_looked_at(spec, view), priority, changed, last_word(pod)];
@@ -17,7 +17,8 @@ pub(super) fn about(pod: &Pod, view: &ClusterView, is_said: bool) -> Vec<String>
 }
 
 /// Returns a remark about a scheduler other than Kubernetes' own.
-fn scheduler(name: &str) -> Option<String> {
+pub(crate) fn other_scheduler(spec: &PodSpec) -> Option<String> {
+    let name = spec.scheduler_name.as_deref().unwrap_or_default();
     let is_other = !matches!(name, "" | "default-scheduler");
     is_other.then(|| {
         format!(

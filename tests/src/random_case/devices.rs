@@ -56,6 +56,13 @@ fn plain(random: &mut Random) -> Vec<Value> {
     sizes.enumerate().map(device).collect()
 }
 
+/// The pod names a claim or a template that is not there.
+pub(super) fn missing_claim(case: &mut Case, _: &[String], random: &mut Random) {
+    let source = *random.pick(&["resourceClaimName", "resourceClaimTemplateName"]);
+    case.pod["metadata"]["annotations"] = Value::Null;
+    case.pod["spec"]["resourceClaims"] = json!([{"name": "own", source: "tests-missing"}]);
+}
+
 fn request(count: usize) -> Value {
     json!({"deviceClassName": CLASS, "count": count})
 }

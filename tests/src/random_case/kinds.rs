@@ -44,27 +44,29 @@ pub const KINDS: &[Kind] = &[
     Kind::of_all("device taint rule", device_taint_rule),
     Kind::of_all("node affinity", node_affinity),
     Kind::of_all("anti-affinity of running pods", kept_clear),
-    Kind::of_pods("own anti-affinity", apart),
-    Kind::of_pods("own affinity", near),
+    Kind::of_all("own anti-affinity", apart),
+    Kind::of_all("own affinity", near),
     Kind::of_pods("affinity by labels of namespaces", in_namespaces),
-    Kind::of_pods("spread", spread),
-    Kind::of_pods("zonal volume", volumes::zonal),
-    Kind::of_pods("volumes to choose", volumes::to_choose),
+    Kind::of_all("spread", spread),
+    Kind::of_all("zonal volume", volumes::zonal),
+    Kind::of_all("volumes to choose", volumes::to_choose),
     Kind::of_pods("volume of one pod", volumes::of_one_pod),
-    Kind::of_pods("attached volumes", volumes::attached),
+    Kind::of_all("attached volumes", volumes::attached),
     Kind::of_pods("storage that is left", volumes::storage_left),
-    Kind::of_pods("preferences", preferences),
+    Kind::of_all("preferences", preferences),
     Kind::of_pods("pods of a Service", of_service),
-    Kind::of_pods("host port", host_port),
+    Kind::of_all("host port", host_port),
     Kind::of_all("CPUs in use", cpus),
     Kind::of_all("RuntimeClass", runtime_class),
-    Kind::of_pods("pod-level resources", pod_level),
-    Kind::of_pods("resized pod", resized),
-    Kind::of_pods("init and sidecar containers", init_containers),
-    Kind::of_pods("quota with a scope", quota),
-    Kind::of_pods("LimitRange", limit_range),
-    Kind::of_pods("preemption", preemption),
-    Kind::of_pods("scheduling gate", gate),
+    Kind::of_all("pod-level resources", pod_level),
+    Kind::of_all("resized pod", resized),
+    Kind::of_all("init and sidecar containers", init_containers),
+    Kind::of_all("quota with a scope", quota),
+    Kind::of_all("LimitRange", limit_range),
+    Kind::of_all("preemption", preemption),
+    Kind::of_all("scheduling gate", gate),
+    Kind::of_pods("another scheduler", another_scheduler),
+    Kind::of_claims("missing claim", devices::missing_claim),
     Kind::of_claims("shared claim", devices::shared_claim),
     Kind::of_claims("extended resource", devices::extended_resource),
     Kind::of_claims("prioritized list", devices::prioritized_list),
@@ -120,6 +122,14 @@ fn device_taint_rule(case: &mut Case, nodes: &[String], random: &mut Random) {
 fn node_affinity(case: &mut Case, nodes: &[String], random: &mut Random) {
     for (number, node) in nodes.iter().enumerate() {
         case.node(node)["metadata"]["labels"][TIER] = json!(number.to_string());
+    }
+    if random.below(5) == 0 {
+        let operator = *random.pick(&["In", "NotIn"]);
+        let names = json!([random.pick(nodes)]);
+        let field = json!({"key": "metadata.name", "operator": operator, "values": names});
+        case.pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
+            json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+        return;
     }
     let operator = *random.pick(&["Gt", "Lt", "In", "NotIn", "Exists", "DoesNotExist"]);
     let values = match operator {
@@ -267,6 +277,10 @@ fn of_service(case: &mut Case, nodes: &[String], random: &mut Random) {
 fn host_port(case: &mut Case, nodes: &[String], random: &mut Random) {
     let mut ports = json!([{"containerPort": 7000, "hostPort": 7000}]);
     case.pod["spec"]["containers"][0]["ports"] = ports.clone();
+    if random.below(3) == 0 {
+        case.pod["spec"]["hostNetwork"] = json!(true);
+        case.pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 7000}]);
+    }
     for node in nodes {
         if random.below(2) == 0 {
             ports[0]["protocol"] = json!(random.pick(&["TCP", "TCP", "UDP"]));
@@ -360,11 +374,27 @@ fn init_containers(case: &mut Case, nodes: &[String], random: &mut Random) {
 }
 
 fn quota(case: &mut Case, _: &[String], random: &mut Random) {
-    let scope = *random.pick(&["BestEffort", "NotBestEffort", "NotTerminating"]);
     let pods = case.earlier.len() + random.below(2);
+    let mut spec = json!({"hard": {"pods": pods.to_string()}});
+    if random.below(3) > 0 {
+        spec["scopes"] = json!([random.pick(&["BestEffort", "NotBestEffort", "NotTerminating"])]);
+    } else {
+        case.objects.push(json!({
+            "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": "tests-limited"}, "value": 1,
+        }));
+        if random.below(2) == 0 {
+            case.pod["spec"]["priorityClassName"] = json!("tests-limited");
+        }
+        let operator = *random.pick(&["In", "NotIn", "Exists"]);
+        let values = (operator != "Exists").then_some(["tests-limited"]);
+        spec["hard"]["pods"] = json!(random.below(2).to_string());
+        spec["scopeSelector"] = json!({"matchExpressions": [
+            {"scopeName": "PriorityClass", "operator": operator, "values": values},
+        ]});
+    }
     case.objects.push(json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "scoped"},
-        "spec": {"hard": {"pods": pods.to_string()}, "scopes": [scope]},
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "scoped"}, "spec": spec,
     }));
 }
 
@@ -413,4 +443,8 @@ fn preemption(case: &mut Case, nodes: &[String], random: &mut Random) {
 
 fn gate(case: &mut Case, _: &[String], _: &mut Random) {
     case.pod["spec"]["schedulingGates"] = json!([{"name": "tests.dranet.io/gate"}]);
+}
+
+fn another_scheduler(case: &mut Case, _: &[String], _: &mut Random) {
+    case.pod["spec"]["schedulerName"] = json!("tests-nobody");
 }

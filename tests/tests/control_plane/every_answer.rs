@@ -20,6 +20,7 @@ use std::{
 
 use anyhow::Context;
 use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
     batch::v1::Job,
     core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota},
     resource::v1::ResourceClaim,
@@ -274,6 +275,8 @@ impl Campaign<'_> {
         let client = self.scope.client();
         let now = DeleteParams::background().grace_period(0);
         self.scope.api::<Job>().delete_collection(&now, &ListParams::default()).await?;
+        self.scope.api::<StatefulSet>().delete_collection(&now, &ListParams::default()).await?;
+        self.scope.api::<Deployment>().delete_collection(&now, &ListParams::default()).await?;
         self.scope.api::<Pod>().delete_collection(&now, &ListParams::default()).await?;
         let all = &DeleteParams::default();
         self.scope.api::<ResourceClaim>().delete_collection(all, &ListParams::default()).await?;

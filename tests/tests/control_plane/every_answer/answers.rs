@@ -76,6 +76,9 @@ impl Answers {
     pub(super) fn differences(&self, outcome: &Outcome) -> Vec<String> {
         let mut all = Vec::new();
         let placed = self.placed();
+        if self.names_another_scheduler() && outcome.bound.is_empty() {
+            return all;
+        }
         if placed != outcome.bound.len() {
             all.push(format!("simulate: {placed} placed; bound: {}", outcome.bound.len()));
         }
@@ -98,6 +101,12 @@ impl Answers {
         }
         all.extend(self.ranked_otherwise(outcome));
         all
+    }
+
+    /// Whether it is said that another scheduler decides, of which nothing is known.
+    fn names_another_scheduler(&self) -> bool {
+        let unknown = self.simulate["unknown"].as_array();
+        unknown.is_some_and(|unknown| unknown.iter().any(|it| it == "other-scheduler"))
     }
 
     fn explains_a_fit(&self) -> bool {

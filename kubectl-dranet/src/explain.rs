@@ -115,7 +115,7 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<Output> {
     let (policy, in_use, preemptions) = (&policy, &in_use, &preemptions);
     let (quotas, workloads) = (&*quotas, &*workloads);
     let scene = Scene { view: &view, policy, in_use, preemptions, fabric: None, quotas, workloads };
-    let created = CreatedPods::new(&subjects, &view, policy);
+    let created = CreatedPods::new(&subjects, &view, policy, quotas);
     let mut output = Output { notes, ..Output::from(String::new()) };
     let mut answers = Vec::new();
     if subjects.is_empty() && args.output == Form::Text {

@@ -1,10 +1,13 @@
 //! The pods of groups that files create.
 
+use crate::explain::quota;
 use crate::subject::Subject;
 use admission::admit::admit;
 use admission::plan::Policy;
 use cluster_model::names::label;
 use cluster_model::view::{ClusterView, ObjectKey};
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -13,8 +16,15 @@ use std::collections::BTreeMap;
 pub(crate) struct CreatedPods(BTreeMap<ObjectKey, usize>);
 
 impl CreatedPods {
-    pub(crate) fn new(subjects: &[Subject], view: &ClusterView, policy: &Policy) -> Self {
+    /// `quotas` has the quotas of the cluster, which may let fewer pods be created.
+    pub(crate) fn new(
+        subjects: &[Subject],
+        view: &ClusterView,
+        policy: &Policy,
+        quotas: &[Value],
+    ) -> Self {
         let mut created = Self::default();
+        let mut quotas = quotas.to_vec();
         for subject in subjects.iter().filter(|subject| subject.asks_for_fabric()) {
             let jobs = subject.jobs.max(1);
             for job in 0..jobs {
@@ -22,10 +32,14 @@ impl CreatedPods {
                 else {
                     break;
                 };
-                if let Some(key) = group_of(&verdict.pod) {
-                    let count = usize::try_from(subject.count / jobs).unwrap_or(usize::MAX);
-                    *created.0.entry(key).or_default() += count;
-                }
+                let (Some(key), Ok(pod)) = (group_of(&verdict.pod), Pod::deserialize(&verdict.pod))
+                else {
+                    continue;
+                };
+                let count = usize::try_from(subject.count / jobs).unwrap_or(usize::MAX);
+                let is_there = pod.metadata.uid.is_some();
+                *created.0.entry(key).or_default() +=
+                    if is_there { count } else { quota::create(&pod, count, &mut quotas, view) };
             }
         }
         created

@@ -3,6 +3,7 @@
 pub(crate) mod now;
 
 use crate::args::{PlanArgs, PlanFormat, Shown};
+use crate::groups::CreatedPods;
 use crate::in_use::InUse;
 use crate::kinds::DEVICES;
 use crate::predicted::{AlikeNodes, add_planned};
@@ -25,6 +26,7 @@ use now::Now;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::slice;
 use topology_graph::MatrixOptions;
 
 /// The end of a text to which nothing more was asked for.
@@ -71,10 +73,11 @@ pub(crate) struct Surroundings<'c> {
 
 /// What admission makes of a pod, and where it would go now.
 pub(crate) fn decide(
-    Subject { pod, job_size, refused, count, surge, .. }: &Subject,
+    subject: &Subject,
     Surroundings { view, in_use, groups, quotas }: Surroundings<'_>,
     (policy, output, shown): (&Policy, PlanFormat, &[Shown]),
 ) -> anyhow::Result<Output> {
+    let Subject { pod, job_size, refused, count, surge, .. } = subject;
     if let Some(why) = refused {
         return of_refused(why, output);
     }
@@ -89,7 +92,9 @@ pub(crate) fn decide(
     };
     let is_grouped = pod["metadata"]["annotations"][annotation::FABRIC].is_string();
     let fabric = if is_grouped && policy.fabric != FabricPlacement::Off {
-        place_of_group((&verdict.pod, &planned, *job_size), view, (groups, in_use))
+        let created = CreatedPods::new(slice::from_ref(subject), view, policy, quotas);
+        let created = created.of(&verdict.pod).filter(|created| (*created as u64) < *count);
+        place_of_group((&verdict.pod, &planned, (*job_size, created)), view, (groups, in_use))
     } else {
         None
     };
@@ -174,9 +179,10 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
     Ok(Output { text, denied: false, notes })
 }
 
-/// Where the group of a pod would be placed, with the number of pods of its job.
+/// Where the group of a pod would be placed, with the number of pods of its job, and that of those that are
+/// created if it is smaller.
 fn place_of_group(
-    (pod, planned, size): (&Value, &Planned, Option<u64>),
+    (pod, planned, size): (&Value, &Planned, (Option<u64>, Option<usize>)),
     view: &ClusterView,
     (groups, in_use): (&GroupPods, &InUse),
 ) -> Option<Preview> {
@@ -184,7 +190,7 @@ fn place_of_group(
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default");
     add_planned(&mut view, planned, namespace).ok()?;
     let now = Timestamp::now();
-    let group = GroupPreview::planned(pod, (size, None), groups, now)?;
+    let group = GroupPreview::planned(pod, size, groups, now)?;
     Some(group.preview(&view, &in_use.nodes, now))
 }
 

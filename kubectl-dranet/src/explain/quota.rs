@@ -44,6 +44,23 @@ pub(crate) fn refusal(
         .find_map(|(key, number)| quotas.iter().find_map(|quota| exceeded(quota, key, *number)))
 }
 
+/// How many of `count` pods like this one the API server creates before a quota is used up. They are
+/// counted as in use.
+pub(crate) fn create(pod: &Pod, count: usize, quotas: &mut [Value], view: &ClusterView) -> usize {
+    let parsed = |quota: &Value| ResourceQuota::deserialize(quota).ok();
+    for created in 0..count {
+        let mut known = quotas.iter().filter_map(parsed);
+        if known.any(|quota| pods::refusal(&quota, pod, view).is_some()) {
+            return created;
+        }
+        for object in quotas.iter_mut() {
+            let Some(quota) = parsed(object) else { continue };
+            pods::charge(&quota, pod, view, &mut object["status"]["used"]);
+        }
+    }
+    count
+}
+
 /// Counts the pod, and the claims that are created for it, as in use.
 pub(crate) fn charge(pod: &Pod, claims: &PodClaims, quotas: &mut [Value], view: &ClusterView) {
     let needed = needed(claims, view);

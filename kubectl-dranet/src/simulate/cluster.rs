@@ -145,7 +145,7 @@ impl Cluster {
 
     /// Says which pods will be created: a group is placed when all its pods exist.
     pub(super) fn expect(&mut self, subjects: &[Subject]) {
-        self.created = CreatedPods::new(subjects, &self.view, &self.policy);
+        self.created = CreatedPods::new(subjects, &self.view, &self.policy, &self.quotas);
     }
 
     /// Creates a pod and schedules it. `size` is the number of pods of its job, if that is known.

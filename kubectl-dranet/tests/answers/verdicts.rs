@@ -251,3 +251,28 @@ fn capacity_leaves_out_nodes_whose_taint_nobody_tolerates() {
         assert_eq!((fit > 0, answer["leftOut"].is_null()), (is_counted, is_counted), "{text}");
     }
 }
+
+/// The API server creates two of three pods, and so none is placed.
+#[test]
+fn a_group_that_a_quota_does_not_let_be_whole_waits() {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota",
+        "metadata": { "name": "few", "namespace": "default" },
+        "spec": { "hard": { "pods": "2" } }, "status": { "used": { "pods": "0" } },
+    });
+    let template = json!({
+        "metadata": { "annotations": on_fabric(&json!({ "dranet.io/fabric": "same" })) },
+        "spec": { "containers": [{ "name": "main", "image": "main" }] },
+    });
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "train" },
+        "spec": { "parallelism": 3, "template": template },
+    });
+    let cluster = Cluster::of(&[quota], fabric);
+    let text = joined(&cluster.of_file("simulate", &job));
+    assert!(text.contains("0 pods placed, 3 not"), "{text}");
+    for command in ["simulate", "explain", "plan"] {
+        let text = joined(&cluster.of_file(command, &job));
+        assert!(text.contains("2 of the 3 pods of the group exist"), "{command}: {text}");
+    }
+}

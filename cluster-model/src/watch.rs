@@ -2,6 +2,9 @@
 //!
 //! Only this module is asynchronous, with one task per kind; decisions are made elsewhere.
 
+mod volumes;
+
+pub use self::volumes::VolumesOnDemand;
 pub use crate::shared::SharedView;
 
 use crate::hyper_node::HyperNode;
@@ -9,14 +12,11 @@ use crate::kueue_topology::Topology;
 use crate::view::{ClusterView, Index, ObjectKey, ViewError, has_plugin_gpus};
 use dra_allocator::{MinorVersion, Settings};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
-use k8s_openapi::api::storage::v1::{
-    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment,
-};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -168,29 +168,6 @@ where
     ClusterView: Index<K>,
 {
     follow_into(Api::<K>::all(client), watcher::Config::default(), view, listed)
-}
-
-/// Follows what else decides where a pod can be: volumes, and the labels of namespaces, which affinities
-/// select.
-pub async fn follow_placement<G: Send + 'static>(
-    client: Client,
-    view: SharedView,
-    listed: impl Fn(&'static str) -> G,
-) {
-    let (namespaces, claims) = (listed("namespaces"), listed("persistentvolumeclaims"));
-    let (volumes, classes) = (listed("persistentvolumes"), listed("storageclasses"));
-    let (drivers, nodes) = (listed("csidrivers"), listed("csinodes"));
-    let (capacities, attachments) = (listed("csistoragecapacities"), listed("volumeattachments"));
-    tokio::join!(
-        follow_kind::<Namespace, _>(client.clone(), view.clone(), namespaces),
-        follow_kind::<PersistentVolumeClaim, _>(client.clone(), view.clone(), claims),
-        follow_kind::<PersistentVolume, _>(client.clone(), view.clone(), volumes),
-        follow_kind::<StorageClass, _>(client.clone(), view.clone(), classes),
-        follow_kind::<CSIDriver, _>(client.clone(), view.clone(), drivers),
-        follow_kind::<CSINode, _>(client.clone(), view.clone(), nodes),
-        follow_kind::<CSIStorageCapacity, _>(client.clone(), view.clone(), capacities),
-        follow_kind::<VolumeAttachment, _>(client, view, attachments),
-    );
 }
 
 /// Follows what other schedulers say of the network, Kueue's `Topology` and Volcano's `HyperNode`, as

@@ -19,7 +19,7 @@ use crate::server::metrics::Metrics;
 use crate::size_paths::SizePaths;
 use crate::sizes::Sizes;
 use crate::{ClusterCapacity, WaitingReason};
-use cluster_model::watch::SharedView;
+use cluster_model::watch::{SharedView, VolumesOnDemand};
 use dra_allocator::Budget;
 use futures::StreamExt;
 use futures::stream;
@@ -55,6 +55,7 @@ const GROUPS_TOGETHER: usize = 4;
 pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) view: SharedView,
+    pub(crate) volumes: VolumesOnDemand,
     pub(crate) policy: PlacementPolicy,
     /// True if kube-scheduler chooses the fabrics, by `PodGroup`s; of pods that have no `PodGroup` of
     /// their workload.
@@ -134,6 +135,9 @@ impl Controller {
         let mut groups = objects.pods.groups();
         for group in &mut groups {
             group.is_expensive = expensive.contains(&group.key);
+        }
+        if groups.iter().any(Group::waits_with_volumes) {
+            self.volumes.listed().await;
         }
         let unread = sizes.fill(&self.client, &mut groups).await;
         let waits = groups.iter().any(Group::is_unfinished).then_some(LOOK);

@@ -284,6 +284,11 @@ impl Group {
         self.gated().next().is_some()
     }
 
+    /// Whether it waits and its volumes matter.
+    pub(crate) fn waits_with_volumes(&self) -> bool {
+        self.gated().any(|member| member.ask.has_volumes())
+    }
+
     /// When the first of its gated pods was created.
     pub fn waits_since(&self) -> Option<Timestamp> {
         self.gated().map(|member| member.created).min()

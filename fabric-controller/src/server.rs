@@ -9,7 +9,8 @@ use crate::controller::Controller;
 use crate::level_labels::LevelSources;
 use crate::size_paths::SizePaths;
 use cluster_model::names::object;
-use cluster_model::watch::{self, SharedView};
+use cluster_model::watch::{self, SharedView, VolumesOnDemand};
+use k8s_openapi::api::core::v1::Namespace;
 use metrics::Metrics;
 use prometheus_client::registry::Registry;
 use serve::controller;
@@ -26,6 +27,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let controller = Controller {
         client: client.clone(),
         view: view.clone(),
+        volumes: VolumesOnDemand::new(client.clone(), view.clone()),
         policy: placement.into(),
         pod_groups,
         label_rate,
@@ -37,7 +39,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let watches = async {
         futures::join!(
             watch::follow(client.clone(), view.clone(), listed),
-            watch::follow_placement(client.clone(), view.clone(), listed),
+            watch::follow_kind::<Namespace, _>(client.clone(), view.clone(), listed("namespaces")),
             watch::follow_foreign_topologies(client, view, listed),
         );
     };

@@ -14,7 +14,7 @@ use crate::protocol::record::Begun;
 use crate::protocol::rules::{self, rules_of};
 use crate::protocol::step::{End, Limits, evicted, step};
 use crate::{Cluster, Decision, NoPreemption, Preemption, Rules, decide};
-use cluster_model::watch::SharedView;
+use cluster_model::watch::{SharedView, VolumesOnDemand};
 use fabric_controller::Group;
 use fabric_controller::size_paths::SizePaths;
 use fabric_controller::sizes::Sizes;
@@ -54,6 +54,7 @@ pub(crate) struct Settings {
 pub(crate) struct Controller {
     client: Client,
     view: SharedView,
+    volumes: VolumesOnDemand,
     settings: Settings,
     metrics: Metrics,
     recorder: Recorder,
@@ -67,7 +68,8 @@ impl Controller {
         metrics: Metrics,
     ) -> Self {
         let recorder = report::recorder(&client);
-        Self { client, view, settings, metrics, recorder }
+        let volumes = VolumesOnDemand::new(client.clone(), view.clone());
+        Self { client, view, volumes, settings, metrics, recorder }
     }
 
     /// Works until dropped. Waits until the view is complete.
@@ -163,6 +165,9 @@ impl Controller {
     ) -> Result<bool, ApiError> {
         let objects = watched.objects();
         let mut groups = objects.groups.groups();
+        if objects.pods.waiting().any(|(_, pod)| pod.ask.has_volumes()) {
+            self.volumes.listed().await;
+        }
         // Groups whose owner could not be read have no gated pods then.
         sizes.fill(&self.client, &mut groups).await;
         let begun: Vec<_> = begun.iter().map(Begun::as_decided).collect();

@@ -9,6 +9,7 @@ use crate::metrics::Metrics;
 use cluster_model::names::object;
 use cluster_model::watch::{self, SharedView};
 use fabric_controller::size_paths::SizePaths;
+use k8s_openapi::api::core::v1::Namespace;
 use prometheus_client::registry::Registry;
 use serve::controller;
 
@@ -34,7 +35,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let watches = async {
         futures::join!(
             watch::follow(client.clone(), view.clone(), listed),
-            watch::follow_placement(client, view, listed),
+            watch::follow_kind::<Namespace, _>(client, view, listed("namespaces")),
         );
     };
     Box::pin(process.run(registry, watches, || controller.work(&readiness))).await

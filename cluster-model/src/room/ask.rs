@@ -145,6 +145,11 @@ impl Ask {
         self.claims.iter().filter_map(ClaimSource::named)
     }
 
+    /// Whether it has volumes of claims.
+    pub fn has_volumes(&self) -> bool {
+        !self.volumes.is_empty()
+    }
+
     /// Whether it needs devices.
     pub fn has_claims(&self) -> bool {
         !self.claims.is_empty()

@@ -62,8 +62,11 @@ impl Room<'_> {
                 Some(Places { node, count: most, most, devices: Vec::new() })
             })
             .collect();
+        let shared_volumes = resolved.volumes.as_ref().ok().filter(|it| it.are_shared());
         // A domain is only chosen after all of them are counted.
-        let is_shared = !resolved.domains.is_empty() || !resolved.spreading.is_empty();
+        let is_shared = !resolved.domains.is_empty()
+            || !resolved.spreading.is_empty()
+            || shared_volumes.is_some();
         let enough = if is_shared { usize::MAX } else { enough };
         if self.with_devices(&resolved, &mut places, enough).is_none() {
             return Vec::new();
@@ -77,6 +80,9 @@ impl Room<'_> {
             spread.share(&mut counts.collect::<Vec<_>>());
         }
         places.retain(|places| places.count > 0);
+        if let Some(volumes) = shared_volumes {
+            self.share_volumes(volumes, &mut places);
+        }
         places
     }
 

@@ -4,6 +4,7 @@
 
 mod attached;
 mod choice;
+mod shared;
 
 use self::choice::Open;
 use super::Room;
@@ -42,8 +43,17 @@ pub(super) struct ResolvedVolumes<'k> {
     bound: Vec<(&'k VolumeAsk, &'k str)>,
     /// Claims whose volume is chosen for the pod.
     open: Vec<Open<'k>>,
+    /// Whether only one pod may use one of them.
+    is_for_one: bool,
     /// The first that another pod uses alone.
     in_use: Option<&'k VolumeAsk>,
+}
+
+impl ResolvedVolumes<'_> {
+    /// Whether the volumes of one pod limit where others of its kind can be.
+    pub(super) fn are_shared(&self) -> bool {
+        self.is_for_one || self.open.iter().any(Open::is_shared)
+    }
 }
 
 impl<'r> Room<'r> {
@@ -71,8 +81,11 @@ impl<'r> Room<'r> {
             }
             let modes = claim.and_then(|claim| claim.spec.as_ref()?.access_modes.as_ref());
             let is_of_one = modes.is_some_and(|modes| modes.iter().any(|it| it == OF_ONE_POD));
-            if is_of_one && asked.made.is_none() && self.is_in_use(asked, ask) {
-                resolved.in_use.get_or_insert(asked);
+            if is_of_one && asked.made.is_none() {
+                resolved.is_for_one = true;
+                if self.is_in_use(asked, ask) {
+                    resolved.in_use.get_or_insert(asked);
+                }
             }
         }
         // The smallest chooses first.

@@ -73,3 +73,65 @@ fn pods_to_come_have_volumes_of_their_own() {
     world.pod("a-0", "a", "d4", &with_claim("data-a-0"));
     assert_eq!(world.told()["a"], "1 to f1");
 }
+
+/// Pods of a job share a claim whose volume the first of them chooses: f0 has one on each of its nodes, of
+/// which one has no room for both pods.
+#[test]
+fn a_claim_without_a_volume_is_chosen_by_the_first_pod() {
+    let mut world = World::new(1, 2);
+    add::<StorageClass>(
+        &mut world,
+        json!({
+            "metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }),
+    );
+    for node in ["f0-n0", "f0-n1"] {
+        let host = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        let affinity = json!({"nodeSelectorTerms": [{"matchExpressions": [host]}]});
+        add::<PersistentVolume>(
+            &mut world,
+            json!({
+                "metadata": {"name": node},
+                "spec": {
+                    "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
+                    "capacity": {"storage": "1Gi"}, "nodeAffinity": {"required": affinity},
+                },
+                "status": {"phase": "Available"},
+            }),
+        );
+    }
+    let claim = json!({
+        "metadata": {"name": "data", "namespace": "n", "uid": "u"},
+        "spec": {
+            "storageClassName": "local", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    add::<PersistentVolumeClaim>(&mut world, claim.clone());
+    world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
+    let half = json!([{"name": "c", "resources": {"requests": {"cpu": "8"}}}]);
+    for pod in ["a-0", "a-1"] {
+        let mut spec = with_claim("data");
+        spec["containers"] = half.clone();
+        world.pod(pod, "a", "d1", &spec);
+    }
+    assert_eq!(world.told()["a"], "2 to f0");
+    world.plain("other", "f0-n0", &json!({"containers": half}));
+    let found = world.told();
+    assert!(found["a"].starts_with("NoRoom: no fabric has room: 1 of 2"), "{found:?}");
+    // Only one pod may use it.
+    let mut world = World::new(1, 2);
+    let mut claim = claim;
+    claim["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+    volume_on(&mut world, "data", "f0-n0");
+    claim["spec"]["volumeName"] = "data".into();
+    claim["metadata"]["annotations"] = json!({"pv.kubernetes.io/bind-completed": "yes"});
+    add::<PersistentVolumeClaim>(&mut world, claim);
+    world.sizes.insert("a".to_owned(), Size { pods: 2, at_once: true });
+    for pod in ["a-0", "a-1"] {
+        world.pod(pod, "a", "d1", &with_claim("data"));
+    }
+    let found = world.told();
+    assert!(found["a"].contains("has at most 1"), "{found:?}");
+}

@@ -64,6 +64,11 @@ impl<'k> Open<'k> {
         Ok(Self { asked, key, wish, class, selected })
     }
 
+    /// Whether the claim is not made for a single pod.
+    pub(super) fn is_shared(&self) -> bool {
+        self.asked.made.is_none()
+    }
+
     /// Why the class makes no volume for a node; else the bytes that are left, if that is known
     /// (`checkVolumeProvisions`).
     fn made_on(&self, node: &Node, volumes: &Volumes) -> Result<Option<i64>, VolumeProblem> {
@@ -187,6 +192,21 @@ impl Chosen<'_, '_> {
         let class = self.open.class.metadata.name.as_deref().unwrap_or_default();
         let of_volume = self.volume.and_then(|volume| volume.spec.as_ref()).and_then(size);
         (class, self.open.wish.size.unwrap_or_default(), of_volume.or(self.left))
+    }
+
+    /// Whether other pods may use the volume.
+    pub(super) fn is_shared(&self) -> bool {
+        self.open.is_shared()
+    }
+
+    /// The volume that exists, if it gets one.
+    pub(super) fn volume(&self) -> Option<&PersistentVolume> {
+        self.volume
+    }
+
+    /// Who makes one otherwise.
+    pub(super) fn provisioner(&self) -> &str {
+        &self.open.class.provisioner
     }
 
     /// Whether a volume is made.

@@ -18,6 +18,12 @@ const REASONS: &[(&str, &str)] = &[
     ("as many volumes of its driver", "exceed max volume count"),
     ("only one pod may use it", "ReadWriteOncePod access mode already in-use by another pod"),
 ];
+/// The scheduler's words of which it can say several of one node (`FindPodVolumes`).
+const VOLUMES: [&str; 3] = [
+    "didn't match PersistentVolume's node affinity",
+    "didn't find available persistent volumes to bind",
+    "did not have enough free storage",
+];
 const NOT_SELECTED: &str = "didn't match Pod's node affinity/selector";
 
 /// The reasons of which `explain` names another number of nodes than the scheduler, which says `0/4 nodes are
@@ -33,7 +39,11 @@ pub(super) fn different(explained: &Value, said: &str) -> Vec<String> {
         all.push((words, of_reason.map(|it| count(&it["nodes"])).sum()));
     }
     all.into_iter()
-        .filter(|(words, ours)| *ours != counted(said, words))
+        .filter(|(words, ours)| {
+            let theirs = counted(said, words);
+            // Of several volumes that a node cannot have, `explain` names the first.
+            if VOLUMES.contains(words) { *ours > theirs } else { *ours != theirs }
+        })
         .map(|(words, ours)| format!("explain: {ours} nodes {words}; the scheduler: {said}"))
         .collect()
 }

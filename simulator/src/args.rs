@@ -1,4 +1,4 @@
-//! The flags of `worth-bench` and `alignment-bench`.
+//! The flags of `worth-bench`, `alignment-bench` and `preemption-bench`.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,8 @@ use crate::communication::{PublishedBandwidths, SHARE};
 
 /// The loads that are compared by default.
 pub const LOADS: [f64; 3] = [0.7, 0.85, 0.95];
+/// The shares of jobs of high priority that are compared by default.
+const HIGH_SHARES: [f64; 3] = [0.1, 0.3, 0.5];
 /// The default load of `-o json`.
 pub const LOAD: f64 = 0.85;
 
@@ -36,6 +38,23 @@ pub struct AlignmentArgs {
     /// The jobs and the cluster.
     #[command(flatten)]
     pub scene: SceneArgs,
+}
+
+/// Replays a trace of jobs of two priorities on a simulated cluster, once for each way to evict jobs,
+/// and compares how long jobs of high priority wait, and what others lose.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "preemption", version)]
+pub struct PreemptionArgs {
+    /// The jobs and the cluster.
+    #[command(flatten)]
+    pub scene: SceneArgs,
+    /// Share of the jobs that have high priority, 0 to 1; may be repeated [default: 0.1, 0.3 and 0.5]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub high: Vec<f64>,
+    /// Minutes between two checkpoints of a job. One that was evicted goes on from its last checkpoint;
+    /// without this flag, it begins again
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub checkpoint: Option<u64>,
 }
 
 /// The jobs, the cluster, and the replays.
@@ -95,6 +114,13 @@ pub enum Output {
     Json,
 }
 
+impl PreemptionArgs {
+    /// The shares of jobs of high priority to compare.
+    pub fn shares(&self) -> Vec<f64> {
+        if self.high.is_empty() { HIGH_SHARES.to_vec() } else { self.high.clone() }
+    }
+}
+
 impl SceneArgs {
     /// The loads to compare; `None` keeps the times of the trace.
     pub fn loads(&self) -> Vec<Option<f64>> {
@@ -137,6 +163,7 @@ mod tests {
     fn the_flags_are_consistent() {
         Args::command().debug_assert();
         AlignmentArgs::command().debug_assert();
+        PreemptionArgs::command().debug_assert();
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl Scene {
         let mut policy = self.policy(kind);
         let mut draw = Draw::new(seed);
         let cluster = self.cluster.clone();
-        replay(workload, cluster, &mut *policy, &mut draw, placer, self.communication)
+        replay(workload, cluster, &mut *policy, &mut draw, placer, self.communication, None)
     }
 
     /// The number of jobs that are too large for any fabric.
@@ -245,7 +245,7 @@ pub(crate) fn replays(
 
 /// The numbers below `count` in the order of the van der Corput sequence: any first few of them
 /// are spread evenly over the range.
-fn spread(count: usize) -> Vec<usize> {
+pub(crate) fn spread(count: usize) -> Vec<usize> {
     let bits = count.next_power_of_two().trailing_zeros();
     (0..count.next_power_of_two())
         .map(|index| index.reverse_bits().checked_shr(usize::BITS - bits).unwrap_or(0))
@@ -255,7 +255,7 @@ fn spread(count: usize) -> Vec<usize> {
 
 /// Computes answers in the order of the questions. Each thread has its own memory. The first
 /// `at_least` questions are always answered, the others until the observer ends it.
-fn in_parallel<Q: Sync, A: Send, M>(
+pub(crate) fn in_parallel<Q: Sync, A: Send, M>(
     questions: &[Q],
     at_least: usize,
     observer: &dyn Observer,

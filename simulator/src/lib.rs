@@ -5,7 +5,8 @@
 //! dra-allocator ([`claims`]), the nodes ([`cluster`]) and the jobs ([`workload`]).
 //! [`replay`] runs the jobs under a [`policy`], one of [`policies`], which score nodes as
 //! kube-scheduler does. [`ways`] compares what else gives pods their devices, with [`kubelet`] for
-//! device plugins. [`measures`], [`report`] and [`plot`] present the results. The
+//! device plugins. [`preemption`] lets jobs leave for others of higher priority, and [`priorities`]
+//! compares by whom that is decided. [`measures`], [`report`] and [`plot`] present the results. The
 //! library uses only its input files and temporary files, no clock and no network; equal
 //! seeds give equal results.
 
@@ -17,9 +18,12 @@ pub mod compare;
 pub mod kubelet;
 pub mod machine;
 pub mod measures;
+pub mod objects;
 pub mod plot;
 pub mod policies;
 pub mod policy;
+pub mod preemption;
+pub mod priorities;
 pub mod replay;
 pub mod report;
 pub mod trace;

@@ -96,7 +96,7 @@ impl Comparison {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
-fn share(part: u128, of: u128) -> f64 {
+pub(crate) fn share(part: u128, of: u128) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
@@ -166,17 +166,17 @@ impl Measures {
 
 /// The smallest value that at least this percentage of values does not exceed; 0 if there
 /// are none.
-fn percentile(sorted: &[Millis], percent: usize) -> Millis {
+pub(crate) fn percentile(sorted: &[Millis], percent: usize) -> Millis {
     let rank = (sorted.len() * percent).div_ceil(100);
     rank.checked_sub(1).and_then(|index| sorted.get(index)).copied().unwrap_or(0)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "years at most")]
-fn seconds(time: Millis) -> f64 {
+pub(crate) fn seconds(time: Millis) -> f64 {
     time as f64 / MILLIS
 }
 
-fn mean(times: &[Millis]) -> f64 {
+pub(crate) fn mean(times: &[Millis]) -> f64 {
     let sum: u128 = times.iter().map(|time| u128::from(*time)).sum();
     share(sum, times.len() as u128) / MILLIS
 }

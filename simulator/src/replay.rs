@@ -9,18 +9,24 @@
 //!
 //! A gang takes the fabric that has room for all of its pods with the least remaining room, as the
 //! fabric controller chooses. Its pods are then scheduled one by one on nodes of that fabric.
+//!
+//! Jobs of higher priority are ahead of all others in the queue. If jobs may be evicted for one that does
+//! not fit ([`Preempting`]), they wait again, behind those of their priority.
 
+mod eviction;
 mod reservation;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 use topology_graph::PathKind;
 
-use crate::claims::{ClaimError, Placer, Shape};
+use crate::claims::{ClaimError, Placement, Placer, Shape};
 use crate::cluster::Cluster;
 use crate::communication::Communication;
 use crate::policy::{Candidate, Pod, Policy, best};
+use crate::preemption::Preempting;
 use crate::workload::{Millis, Task, Workload};
 use reservation::Reservation;
 
@@ -89,14 +95,45 @@ pub struct Record {
     pub gangs: u64,
     /// Those whose pods are all in one NVLink domain.
     pub gangs_in_one_domain: u64,
+    /// How often a job was evicted.
+    pub evictions: u64,
+    /// Those for a job that did not start then.
+    pub evictions_in_vain: u64,
+    /// GPUs times the time that evicted jobs ran and that they run again.
+    pub lost: u128,
+    /// GPUs times the time that jobs ran and do not run again, up to the last submission.
+    pub useful: u128,
 }
 
 /// A running pod.
-#[derive(Clone, Copy, Debug)]
-struct Bound {
-    pod: Pod,
-    node: usize,
-    devices: u64,
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// The pod.
+    pub pod: Pod,
+    /// Its node.
+    pub node: usize,
+    /// What it has there.
+    pub placement: Arc<Placement>,
+}
+
+/// A running job.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Since when it runs.
+    pub started: Millis,
+    /// Its pods.
+    pub bound: Vec<Bound>,
+    /// How many times longer it takes than with near NICs.
+    slowdown: f64,
+}
+
+/// What a job did before it was evicted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    /// How long it ran.
+    ran: Millis,
+    /// The part of its duration that it need not run again.
+    done: Millis,
 }
 
 struct Replay<'a> {
@@ -106,6 +143,7 @@ struct Replay<'a> {
     binder: &'a mut dyn Binder,
     placer: &'a mut Placer,
     communication: Communication,
+    preempting: Option<Preempting<'a>>,
     now: Millis,
     last_submission: Millis,
     /// Indices of the waiting jobs.
@@ -113,11 +151,14 @@ struct Replay<'a> {
     /// Jobs that have not fitted since the last job ended, by GPUs and chosen claim, and whether
     /// nodes of the reservation were allowed.
     hopeless: BTreeSet<(Shape, bool)>,
+    /// Likewise, those of higher priority for which nobody leaves.
+    unhelped: BTreeSet<(Shape, bool)>,
     /// The reservation of the first waiting job, valid until a job ends.
     reservation: Option<Reservation>,
     /// When running jobs end.
     ends: BinaryHeap<Reverse<(Millis, usize)>>,
-    bound: BTreeMap<usize, Vec<Bound>>,
+    running: BTreeMap<usize, Running>,
+    past: Vec<Past>,
     pods: u64,
     runs: Vec<Option<Run>>,
     record: Record,
@@ -131,6 +172,7 @@ pub fn replay(
     binder: &mut dyn Binder,
     placer: &mut Placer,
     communication: Communication,
+    preempting: Option<Preempting<'_>>,
 ) -> Result<Record, ClaimError> {
     let tasks = &workload.tasks;
     let mut replay = Replay {
@@ -140,13 +182,16 @@ pub fn replay(
         binder,
         placer,
         communication,
+        preempting,
         now: 0,
         last_submission: tasks.last().map_or(0, |task| task.submitted),
         queue: Vec::new(),
         hopeless: BTreeSet::new(),
+        unhelped: BTreeSet::new(),
         reservation: None,
         ends: BinaryHeap::new(),
-        bound: BTreeMap::new(),
+        running: BTreeMap::new(),
+        past: vec![Past::default(); tasks.len()],
         pods: 0,
         runs: vec![None; tasks.len()],
         record: Record::default(),
@@ -168,7 +213,7 @@ impl Replay<'_> {
             self.advance(now);
             self.end_jobs();
             while self.tasks.get(next).is_some_and(|task| task.submitted == now) {
-                self.queue.push(next);
+                self.submit(next);
                 next += 1;
             }
             self.schedule()?;
@@ -184,21 +229,48 @@ impl Replay<'_> {
         self.now = now;
     }
 
+    /// Puts a job into the queue, behind those of its priority. A reservation for one of lower priority
+    /// is void.
+    fn submit(&mut self, job: usize) {
+        let priority = |job: usize| self.tasks[job].priority;
+        let at = self.queue.partition_point(|other| priority(*other) >= priority(job));
+        if at < self.queue.len() {
+            self.look_again();
+        }
+        self.queue.insert(at, job);
+    }
+
     fn end_jobs(&mut self) {
         while let Some(Reverse((end, job))) = self.ends.peek().copied()
             && end <= self.now
         {
             self.ends.pop();
-            self.hopeless.clear();
-            self.reservation = None;
-            for bound in self.bound.remove(&job).unwrap_or_default() {
-                self.release(bound);
+            self.look_again();
+            if let Some(running) = self.running.remove(&job) {
+                self.settle(job, running, end);
             }
         }
     }
 
-    fn release(&mut self, bound: Bound) {
-        self.cluster.free(bound.node, bound.devices);
+    /// Forgets what holds only until something ends.
+    fn look_again(&mut self) {
+        self.hopeless.clear();
+        self.unhelped.clear();
+        self.reservation = None;
+    }
+
+    /// Frees what a job had, whose work until then counts.
+    fn settle(&mut self, job: usize, running: Running, until: Millis) {
+        let counted = |time: Millis| time.min(self.last_submission);
+        let useful = counted(until) - counted(running.started);
+        self.record.useful += u128::from(self.tasks[job].gpus) * u128::from(useful);
+        for bound in running.bound {
+            self.release(&bound);
+        }
+    }
+
+    fn release(&mut self, bound: &Bound) {
+        self.cluster.free(bound.node, bound.placement.devices);
         self.policy.ended(bound.pod);
         self.binder.ended(bound.pod);
     }
@@ -207,15 +279,23 @@ impl Replay<'_> {
     /// does not fit again before a job ends.
     fn schedule(&mut self) -> Result<(), ClaimError> {
         let mut waiting = Vec::new();
-        for job in std::mem::take(&mut self.queue) {
-            let task = &self.tasks[job];
-            let demand = task.demand(self.placer.claims());
-            let may_borrow =
-                self.reservation.as_ref().is_none_or(|it| self.now + task.duration <= it.start);
+        let mut queue = VecDeque::from(std::mem::take(&mut self.queue));
+        while let Some(job) = queue.pop_front() {
+            let demand = self.tasks[job].demand(self.placer.claims());
+            let end = self.now + self.remaining(job);
+            let may_borrow = self.reservation.as_ref().is_none_or(|it| end <= it.start);
             let is_hopeless = self.hopeless.contains(&(demand, true))
                 || self.hopeless.contains(&(demand, may_borrow));
             if !is_hopeless && self.start(job, may_borrow)? {
                 continue;
+            }
+            let evicted = self.make_room(job, may_borrow)?;
+            if !evicted.is_empty() {
+                queue.extend(&evicted);
+                if self.start(job, may_borrow)? {
+                    continue;
+                }
+                self.record.evictions_in_vain += evicted.len() as u64;
             }
             if self.reservation.is_none() {
                 self.reservation = self.reserve(job)?;
@@ -232,8 +312,8 @@ impl Replay<'_> {
         let mut ends: Vec<_> = self.ends.iter().map(|Reverse(end)| *end).collect();
         ends.sort_unstable();
         let frees = ends.iter().flat_map(|(end, job)| {
-            let bound = self.bound.get(job).into_iter().flatten();
-            bound.map(move |bound| (*end, bound.node, bound.devices))
+            let bound = self.running.get(job).into_iter().flat_map(|running| &running.bound);
+            bound.map(move |bound| (*end, bound.node, bound.placement.devices))
         });
         reservation::reserve(&self.tasks[job], &self.cluster, frees, self.placer)
     }
@@ -248,8 +328,8 @@ impl Replay<'_> {
         let Some(placed) = placed else { return Ok(false) };
         self.count_domains(&placed);
         let mut slowdown = 1.0_f64;
-        for (bound, candidate) in &placed {
-            let pairs = &candidate.placement.pairs;
+        for bound in &placed {
+            let pairs = &bound.placement.pairs;
             for path in pairs {
                 *self.record.pairs.entry(*path).or_default() += 1;
             }
@@ -258,12 +338,18 @@ impl Replay<'_> {
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "years at most")]
         #[allow(clippy::cast_precision_loss, reason = "years at most")]
-        let ran = (task.duration as f64 * slowdown).round() as Millis;
-        self.ends.push(Reverse((self.now + ran, job)));
-        self.bound.insert(job, placed.into_iter().map(|(bound, _)| bound).collect());
-        let waited = self.now - task.submitted;
-        self.runs[job] = Some(Run { waited, ran, at_first_try: waited == 0 });
+        let runs = (self.remaining(job) as f64 * slowdown).round() as Millis;
+        self.ends.push(Reverse((self.now + runs, job)));
+        self.running.insert(job, Running { started: self.now, bound: placed, slowdown });
+        let ran = self.past[job].ran;
+        let waited = self.now - task.submitted - ran;
+        self.runs[job] = Some(Run { waited, ran: ran + runs, at_first_try: waited == 0 });
         Ok(true)
+    }
+
+    /// How long a job still runs with near NICs.
+    fn remaining(&self, job: usize) -> Millis {
+        self.tasks[job].duration - self.past[job].done
     }
 
     fn shape(&self, task: &Task, gpus: u32) -> Shape {
@@ -271,11 +357,11 @@ impl Replay<'_> {
     }
 
     /// Counts a gang, and whether it is in one domain.
-    fn count_domains(&mut self, placed: &[(Bound, Candidate)]) {
+    fn count_domains(&mut self, placed: &[Bound]) {
         if placed.len() < 2 {
             return;
         }
-        let domains = placed.iter().map(|(bound, _)| self.cluster.nodes[bound.node].domain);
+        let domains = placed.iter().map(|bound| self.cluster.nodes[bound.node].domain);
         let domains: BTreeSet<_> = domains.collect();
         self.record.gangs += 1;
         self.record.gangs_in_one_domain += u64::from(domains.len() == 1);
@@ -287,7 +373,7 @@ impl Replay<'_> {
         shape: Shape,
         fabric: Option<usize>,
         may_borrow: bool,
-    ) -> Result<Option<(Bound, Candidate)>, ClaimError> {
+    ) -> Result<Option<Bound>, ClaimError> {
         let candidates = self.candidates(shape, fabric, may_borrow)?;
         if candidates.is_empty() {
             return Ok(None);
@@ -304,10 +390,9 @@ impl Replay<'_> {
             &best(&scores),
         );
         let chosen = candidates[chosen].clone();
-        let devices = chosen.placement.devices;
-        self.cluster.take(chosen.node, devices);
+        self.cluster.take(chosen.node, chosen.placement.devices);
         self.policy.bound(pod, &chosen)?;
-        Ok(Some((Bound { pod, node: chosen.node, devices }, chosen)))
+        Ok(Some(Bound { pod, node: chosen.node, placement: chosen.placement }))
     }
 
     /// The nodes on which a pod fits.
@@ -336,7 +421,7 @@ impl Replay<'_> {
         &mut self,
         task: &Task,
         may_borrow: bool,
-    ) -> Result<Option<Vec<(Bound, Candidate)>>, ClaimError> {
+    ) -> Result<Option<Vec<Bound>>, ClaimError> {
         for fabric in self.fabrics_for(task, may_borrow)? {
             let mut placed = Vec::new();
             for gpus in &task.pods {
@@ -348,7 +433,7 @@ impl Replay<'_> {
             if placed.len() == task.pods.len() {
                 return Ok(Some(placed));
             }
-            for (bound, _) in placed {
+            for bound in &placed {
                 self.release(bound);
             }
         }

@@ -1,6 +1,7 @@
 //! Renders the comparison as a Markdown table, and finds the rows that `scheduler-ext`
 //! does not win.
 
+pub mod priorities;
 pub mod ways;
 
 use std::collections::BTreeSet;

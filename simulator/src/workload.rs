@@ -3,12 +3,17 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
+
 use crate::claims::{ClaimError, Claims, Placer, Shape};
 use crate::cluster::{Cluster, pods};
 use crate::trace::Trace;
 
 /// Milliseconds, the unit of time in a replay.
 pub type Millis = u64;
+
+/// The priority of jobs that may evict others, which have priority 0.
+pub const HIGH: i32 = 1000;
 
 /// Milliseconds per second.
 pub const MILLIS: f64 = 1000.0;
@@ -26,6 +31,8 @@ pub struct Task {
     pub pods: Vec<u32>,
     /// The job's number, by which its user chooses one of several claims.
     pub number: usize,
+    /// Its priority.
+    pub priority: i32,
 }
 
 impl Task {
@@ -96,9 +103,20 @@ impl Workload {
                 gpus: job.gpus,
                 pods,
                 number,
+                priority: 0,
             });
         }
         workload
+    }
+
+    /// Gives about this share of the jobs, drawn at random, [`HIGH`] priority.
+    #[must_use]
+    pub fn with_high_priority(mut self, share: f64, seed: u64) -> Self {
+        let mut draw = Rng::with_seed(seed);
+        for task in &mut self.tasks {
+            task.priority = if draw.f64() < share { HIGH } else { 0 };
+        }
+        self
     }
 
     /// Leaves out jobs with a pod that gets no devices on any idle node.

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser as _;
-use cluster_model::names::label;
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use k8s_openapi::api::core::v1::Pod as WirePod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use scheduler_ext::expected::Expected;
 use scheduler_ext::prioritize::Ranker;
 use scheduler_ext::score::Mix;
-use serde_json::{Value, json};
+use serde_json::json;
 use simulator::args::Args;
 use simulator::claims::{ClaimError, Claims, NAMESPACE, Placer};
-use simulator::cluster::{Cluster, domain_name, fabric_name, node_name};
+use simulator::cluster::{Cluster, node_name};
 use simulator::compare::{Scene, claims, machines};
+use simulator::objects::{self, Held};
 use simulator::policies::{KubeScheduler, SchedulerExt, Strategy};
 use simulator::policy::{Candidate, Pod, Policy};
 use simulator::replay::{Draw, replay};
@@ -41,26 +41,11 @@ struct Both {
 
 impl Both {
     fn new(claims: &Arc<Claims>, cluster: &Cluster) -> Self {
-        let mut view = ClusterView::default();
-        for machine in &claims.machines {
-            machine.classes().into_iter().try_for_each(|class| view.apply(class)).unwrap();
-        }
-        for (index, node) in cluster.nodes.iter().enumerate() {
-            let (name, fabric) = (node_name(index), fabric_name(node.fabric));
-            let machine = &claims.machines[node.kind];
-            let mut object = machine.node(&name, &fabric);
-            let domain =
-                node.domain.map(|domain| (label::NODE_NVLINK.to_owned(), domain_name(domain)));
-            object.metadata.labels.get_or_insert_default().extend(domain);
-            view.apply(object).unwrap();
-            view.apply(machine.node_topology(&name, &fabric)).unwrap();
-            machine.slices(&name).into_iter().try_for_each(|slice| view.apply(slice)).unwrap();
-        }
         Self {
             policy: SchedulerExt::new(Arc::clone(claims)),
             kube: KubeScheduler { strategy: Strategy::LeastAllocated },
             claims: Arc::clone(claims),
-            view,
+            view: objects::view(claims, cluster).unwrap(),
             ranker: Ranker::new(Expected::new(Mix::default())),
             now: Instant::now(),
             asked: 0,
@@ -68,19 +53,10 @@ impl Both {
         }
     }
 
-    fn claim(&self, pod: Pod, allocation: Option<&Value>) -> ResourceClaim {
-        let planned = self.claims.planned(pod.gpus).unwrap();
-        let mut object = json!({
-            "metadata": {
-                "name": name(pod), "namespace": NAMESPACE, "labels": planned.labels,
-            },
-            "spec": *planned.spec,
-        });
-        if let Some(allocation) = allocation {
-            let pod = json!({ "resource": "pods", "name": name(pod), "uid": pod.uid.to_string() });
-            object["status"] = json!({ "allocation": allocation, "reservedFor": [pod] });
-        }
-        serde_json::from_value(object).unwrap()
+    fn claim(&self, pod: Pod, held: Option<&Candidate>) -> ResourceClaim {
+        let uid = pod.uid.to_string();
+        let held = held.map(|it| Held { node: it.node, placement: &it.placement, uid: &uid });
+        objects::claim(&name(pod), self.claims.planned(pod.gpus).unwrap(), held)
     }
 }
 
@@ -122,17 +98,7 @@ impl Policy for Both {
     }
 
     fn bound(&mut self, pod: Pod, chosen: &Candidate) -> Result<(), ClaimError> {
-        let results = chosen.placement.allocations.iter().flat_map(|it| &it.results);
-        let results = results.map(|result| {
-            json!({
-                "request": *result.request,
-                "driver": *result.device.driver,
-                "pool": node_name(chosen.node),
-                "device": *result.device.device,
-            })
-        });
-        let allocation = json!({ "devices": { "results": results.collect::<Vec<_>>() } });
-        let claim = self.claim(pod, Some(&allocation));
+        let claim = self.claim(pod, Some(chosen));
         let taken = self.view.apply(claim);
         assert!(taken.is_ok(), "{taken:?}");
         self.ranker.settle(&self.view, self.now);
@@ -176,7 +142,8 @@ fn the_policy_scores_as_the_extender_on_a_view_of_the_cluster() {
         let mut placer = Placer::new(Arc::clone(&scene.claims));
         let (cluster, mut draw) = (scene.cluster.clone(), Draw::new(1));
         let workload = &scene.workloads[0];
-        replay(workload, cluster, &mut both, &mut draw, &mut placer, scene.communication).unwrap();
+        replay(workload, cluster, &mut both, &mut draw, &mut placer, scene.communication, None)
+            .unwrap();
         assert!(both.asked > 100 && both.told_apart > 50, "{} {}", both.asked, both.told_apart);
     }
 }

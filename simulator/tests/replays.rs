@@ -279,7 +279,7 @@ proptest! {
             let mut placer = Placer::new(Arc::clone(&scene.claims));
             let record: Record = replay(
                 workload, scene.cluster.clone(), &mut books, &mut Draw::new(seed), &mut placer,
-                scene.communication,
+                scene.communication, None,
             ).unwrap();
             prop_assert!(books.held.is_empty());
             prop_assert_eq!(record.runs.len(), workload.tasks.len());

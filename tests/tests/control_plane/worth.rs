@@ -143,7 +143,7 @@ async fn compare(
     let (workload, idle) = (&scene.workloads[0], scene.cluster.clone());
     // The replay is synchronous, so its binder blocks while it waits for the cluster.
     block_in_place(|| {
-        replay(workload, idle, &mut *policy, &mut real, &mut placer, scene.communication)
+        replay(workload, idle, &mut *policy, &mut real, &mut placer, scene.communication, None)
     })?;
     anyhow::ensure!(real.agreed.pods >= workload.pods().count(), "{:?}", real.agreed);
     Ok(real.agreed)

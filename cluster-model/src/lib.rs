@@ -18,6 +18,7 @@ pub mod machines;
 pub mod names;
 pub mod network_config;
 pub mod nic_drivers;
+pub mod nic_lists;
 pub mod nic_plugins;
 pub mod nic_pool;
 pub mod node_devices;

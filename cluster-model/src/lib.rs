@@ -5,6 +5,7 @@
 //! It opens no connections. [`snapshot`] reads files; with the feature `live`, `watch` and `read`
 //! use a given client.
 
+pub mod closed;
 pub mod compute_domain;
 pub mod device_state;
 pub mod drivers;

@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use scheduler_ext::score::AtStart;
 use serde::Deserialize as _;
 use serde_json::Value;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// The kinds of a subject, if nodes are added that copy existing ones.
 const WITH_MACHINES: &[&str] = &[
@@ -166,9 +166,37 @@ fn at_start(placed: &Placed) -> Option<String> {
     })
 }
 
-fn person(
-    Scheduled { placed, kept, remarks, has_learned: _ }: &Scheduled,
-) -> anyhow::Result<String> {
+impl Scheduled {
+    /// What may make the scheduler choose other nodes.
+    fn unknown(&self) -> Vec<Unknown> {
+        let has_choice =
+            self.placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
+        let is_sampled = self.placed.iter().any(|placed| placed.is_sampled);
+        let unknown = [
+            (has_choice && !self.has_learned, Unknown::LearnedShapes),
+            (is_sampled, Unknown::ExaminedNodes),
+        ];
+        unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect()
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LearnedShapes => {
+                "what the running scheduler-ext has learned from pods that are gone is not known, so it may \
+                 prefer other nodes; --extender-metrics reads it from a file"
+            }
+            Self::ExaminedNodes => {
+                "in a cluster of more than 100 nodes kube-scheduler looks at some of those that fit, not known \
+                 which, so it may choose others"
+            }
+        })
+    }
+}
+
+fn person(scheduled: &Scheduled) -> anyhow::Result<String> {
+    let Scheduled { placed, kept, remarks, has_learned: _ } = scheduled;
     let none = || "-".to_owned();
     let rows: Vec<_> = placed
         .iter()
@@ -214,6 +242,9 @@ fn person(
     for Remark { pod, remark } in remarks {
         writeln!(out, "Note: {pod}: {remark}.")?;
     }
+    for unknown in scheduled.unknown() {
+        writeln!(out, "Note: {unknown}.")?;
+    }
     for Kept { origin, pods, answer } in kept {
         writeln!(out, "\n{}:", pod_list(pods))?;
         out += &explain::person(origin, answer)?;
@@ -231,17 +262,12 @@ fn pod_list(pods: &[String]) -> String {
     }
 }
 
-fn program(Scheduled { placed, kept, remarks, has_learned }: Scheduled) -> Simulate {
+fn program(scheduled: Scheduled) -> Simulate {
+    let unknown = scheduled.unknown();
+    let Scheduled { placed, kept, remarks, has_learned: _ } = scheduled;
     let pending = kept.into_iter().map(|Kept { origin, pods, answer }| Pending {
         pods,
         why: explain::program(&origin, answer),
     });
-    let has_choice = placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
-    let is_sampled = placed.iter().any(|placed| placed.is_sampled);
-    let unknown = [
-        (has_choice && !has_learned, Unknown::LearnedShapes),
-        (is_sampled, Unknown::ExaminedNodes),
-    ];
-    let unknown = unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect();
     Simulate { placed, pending: pending.collect(), remarks, unknown }
 }

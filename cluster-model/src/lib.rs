@@ -5,6 +5,7 @@
 //! It opens no connections. [`snapshot`] reads files; with the feature `live`, `watch` and `read`
 //! use a given client.
 
+pub mod closed;
 pub mod compute_domain;
 pub mod device_state;
 pub mod drivers;
@@ -18,6 +19,7 @@ pub mod machines;
 pub mod names;
 pub mod network_config;
 pub mod nic_drivers;
+pub mod nic_lists;
 pub mod nic_plugins;
 pub mod nic_pool;
 pub mod node_devices;

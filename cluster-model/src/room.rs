@@ -37,7 +37,7 @@ pub use claims::{OpenClaim, PodClaims, are_allocated, made_claims, pod_claims};
 pub use eviction::Eviction;
 pub use extended::Extended;
 pub use interner::Interner;
-pub use node_facts::{Closed, NodeFacts, Tolerated};
+pub use node_facts::{NodeFacts, Tolerated};
 pub use nodes::{Nodes, PodKey};
 pub use places::{Placed, Places};
 pub use preempt::{Preemption, weight};

@@ -198,8 +198,8 @@ pub struct ClusterView {
     extended: BTreeMap<String, ExtendedResource>,
     /// Extended resources of GPUs that device plugins offer, by node.
     plugins: BTreeMap<String, Vec<PluginResource>>,
-    /// Nodes that take no new pods (`spec.unschedulable`).
-    cordoned: BTreeSet<String>,
+    /// Nodes that take no new pods.
+    closed: BTreeSet<String>,
     /// Graphs of nodes that publish none.
     stand_ins: StandIns,
     revision: Revision,
@@ -287,9 +287,9 @@ impl ClusterView {
         nodes.filter(|node| !self.is_remembered(node))
     }
 
-    /// Whether a node is cordoned.
-    pub fn is_cordoned(&self, node: &str) -> bool {
-        self.cordoned.contains(node)
+    /// Whether a node takes no new pods: it is cordoned, not ready or under pressure.
+    pub fn is_closed(&self, node: &str) -> bool {
+        self.closed.contains(node)
     }
 
     /// The value of a label of a node.

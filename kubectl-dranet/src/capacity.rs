@@ -148,13 +148,18 @@ pub(crate) fn usual(
 }
 
 /// The tolerations of taints by name, of pods of the cluster and of GPU operators' usual pods. A
-/// toleration of every taint says nothing about a pod with GPUs.
+/// toleration of every taint says nothing about a pod with GPUs, and neither do those of DaemonSets.
 fn tolerated(pods: &[Pod]) -> Vec<Tolerated> {
-    let specs = pods.iter().filter_map(|pod| pod.spec.as_ref());
+    let specs = pods.iter().filter(|pod| !serves_nodes(pod)).filter_map(|pod| pod.spec.as_ref());
     let own = specs.flat_map(|spec| spec.tolerations.iter().flatten());
     let usual: Vec<Toleration> = TOLERATED.map(of_key).into();
     let named = own.chain(&usual).filter(|it| it.key.as_ref().is_some_and(|key| !key.is_empty()));
     named.filter_map(Tolerated::new).collect()
+}
+
+/// Whether a pod is one of a DaemonSet.
+fn serves_nodes(pod: &Pod) -> bool {
+    pod.metadata.owner_references.iter().flatten().any(|owner| owner.kind == "DaemonSet")
 }
 
 fn of_key(key: &str) -> Toleration {
@@ -172,7 +177,7 @@ fn left_out<'v>(
     for node in view.present_nodes() {
         let Some(facts) = facts.facts(node) else { continue };
         let why = match (facts.closed(), facts.untolerated(tolerated)) {
-            (Some(_), _) => "is cordoned or not ready, so no pod fits there now".to_owned(),
+            (Some(closed), _) => format!("is {closed}, so no pod fits there now"),
             (None, Some(taint)) => format!("has the taint {taint}, which no pod here tolerates"),
             (None, None) => continue,
         };

@@ -134,8 +134,12 @@ fn look(args: &DoctorArgs, source: &Source, with_trial: bool) -> anyhow::Result<
     let denied = findings.iter().any(|finding| finding.severity >= args.fail_on.into());
     let Scene { census, machines, .. } = scene;
     let modes = rdma::modes(view).into_iter();
-    let mut unread: Vec<String> = seen.refused.iter().map(|kind| kind.resource()).collect();
-    unread.dedup();
+    let mut unread: Vec<String> = Vec::new();
+    for kind in seen.refused.iter().map(|kind| kind.resource()) {
+        if !unread.contains(&kind) {
+            unread.push(kind);
+        }
+    }
     let answer = Doctor {
         installed: installation::is_installed(&seen),
         unread,

@@ -15,6 +15,7 @@ use admission::plan::Policy;
 use admission::reapplied;
 use anyhow::Context as _;
 use cluster_model::names::{annotation, label};
+use cluster_model::nic_lists::NicList;
 use cluster_model::predict::budget;
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::resource::v1::ResourceClaimSpec;
@@ -282,7 +283,39 @@ fn pod(
     if is_created {
         findings.extend(reapplied::warning(object).map(without_effect));
     }
+    if queries {
+        findings.extend(environment(object));
+    }
     Ok(Some(Linted { kind: "Pod".to_owned(), name: name(object, true), findings }))
+}
+
+/// What containers say of NICs besides the claim.
+fn environment(pod: &Value) -> Vec<LintFinding> {
+    let spec = &pod["spec"];
+    let containers = ["initContainers", "containers"].into_iter();
+    let containers = containers.filter_map(|field| spec[field].as_array()).flatten();
+    let lists = containers.flat_map(|container| {
+        let lists = NicList::of(container).into_iter().filter(NicList::names_nics);
+        lists.map(|list| of_list(&list, container["name"].as_str().unwrap_or_default()))
+    });
+    lists.collect()
+}
+
+/// The finding on a list of NICs that a container sets.
+fn of_list(list: &NicList, container: &str) -> LintFinding {
+    let text = format!("{}={}", list.variable, list.value);
+    let message = if list.is_replaced() {
+        format!("`{text}` has no effect: the driver sets it to the NICs of the claim; remove it")
+    } else {
+        let who = if list.in_command { "the command sets " } else { "" };
+        format!("{who}`{text}`, which hides other NICs of the claim; remove it")
+    };
+    LintFinding {
+        check: "nic-list".to_owned(),
+        severity: Severity::Warning,
+        place: format!("container `{container}`"),
+        message,
+    }
 }
 
 fn person(linted: &[Linted], is_cluster: bool) -> anyhow::Result<String> {

@@ -133,9 +133,11 @@ pub(crate) fn models(view: &ClusterView) -> impl Iterator<Item = &str> {
 fn unknown(view: &ClusterView, shape: &str) -> anyhow::Error {
     let known: BTreeSet<String> = models(view).map(|node| machine(view, node)).collect();
     let known = known.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let known =
+        if known.is_empty() { known } else { format!("; machine types of the cluster: {known}") };
     anyhow::anyhow!(
         "invalid value `{shape}`: no node has this shape, and no machine type with this name is built \
-         in; machine types of the cluster: {known}; `kubectl dranet machines` lists all"
+         in{known}; `kubectl dranet machines` lists all"
     )
 }
 

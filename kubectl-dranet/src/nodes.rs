@@ -2,6 +2,7 @@
 
 use crate::answer::{Amount, LowerHolder};
 use crate::device_names;
+use cluster_model::closed::Closed;
 use cluster_model::device_state::DeviceState;
 use cluster_model::gpu_drivers;
 use cluster_model::machines;
@@ -9,7 +10,7 @@ use cluster_model::names::{self, label};
 use cluster_model::node_devices::{NodeDevice, NodeDevices};
 use cluster_model::plugin_machines::places;
 use cluster_model::published_device::Trouble;
-use cluster_model::room::{Closed, NodeFacts, Nodes};
+use cluster_model::room::{NodeFacts, Nodes};
 use cluster_model::view::ClusterView;
 use std::collections::BTreeMap;
 use topology_graph::{Level, PciAddress};

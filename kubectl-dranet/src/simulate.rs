@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use scheduler_ext::score::AtStart;
 use serde::Deserialize as _;
 use serde_json::Value;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// The kinds of a subject, if nodes are added that copy existing ones.
 const WITH_MACHINES: &[&str] = &[
@@ -129,12 +129,10 @@ fn schedule(cluster: &mut Cluster, subjects: &[Subject]) -> anyhow::Result<Sched
         all.kept.extend(kept);
         let spec = Option::<PodSpec>::deserialize(&subject.pod["spec"])?;
         let Some(spec) = spec.filter(|_| all.placed.len() > before) else { continue };
-        let scheduler = explain::other_scheduler(&spec);
-        all.has_other_scheduler |= scheduler.is_some();
-        let remarks = [scheduler, explain::not_looked_at(&spec, &cluster.view)];
-        let pod = || subject.origin.clone();
-        all.remarks
-            .extend(remarks.into_iter().flatten().map(|remark| Remark { pod: pod(), remark }));
+        all.has_other_scheduler |= explain::other_scheduler(&spec).is_some();
+        if let Some(remark) = explain::not_looked_at(&spec, &cluster.view) {
+            all.remarks.push(Remark { pod: subject.origin.clone(), remark });
+        }
     }
     Ok(all)
 }
@@ -171,7 +169,41 @@ fn at_start(placed: &Placed) -> Option<String> {
     })
 }
 
-fn person(Scheduled { placed, kept, remarks, .. }: &Scheduled) -> anyhow::Result<String> {
+impl Scheduled {
+    /// What may make the scheduler choose other nodes.
+    fn unknown(&self) -> Vec<Unknown> {
+        let has_choice =
+            self.placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
+        let is_sampled = self.placed.iter().any(|placed| placed.is_sampled);
+        let unknown = [
+            (has_choice && !self.has_learned, Unknown::LearnedShapes),
+            (is_sampled, Unknown::ExaminedNodes),
+            (self.has_other_scheduler, Unknown::OtherScheduler),
+        ];
+        unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect()
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LearnedShapes => {
+                "what the running scheduler-ext has learned from pods that are gone is not known, so it may \
+                 prefer other nodes; --extender-metrics reads it from a file"
+            }
+            Self::ExaminedNodes => {
+                "in a cluster of more than 100 nodes kube-scheduler looks at some of those that fit, not known \
+                 which, so it may choose others"
+            }
+            Self::OtherScheduler => {
+                "whether the scheduler that a pod names runs, and what it does, is not known"
+            }
+        })
+    }
+}
+
+fn person(scheduled: &Scheduled) -> anyhow::Result<String> {
+    let Scheduled { placed, kept, remarks, .. } = scheduled;
     let none = || "-".to_owned();
     let rows: Vec<_> = placed
         .iter()
@@ -217,6 +249,9 @@ fn person(Scheduled { placed, kept, remarks, .. }: &Scheduled) -> anyhow::Result
     for Remark { pod, remark } in remarks {
         writeln!(out, "Note: {pod}: {remark}.")?;
     }
+    for unknown in scheduled.unknown() {
+        writeln!(out, "Note: {unknown}.")?;
+    }
     for Kept { origin, pods, answer } in kept {
         writeln!(out, "\n{}:", pod_list(pods))?;
         out += &explain::person(origin, answer)?;
@@ -235,18 +270,11 @@ fn pod_list(pods: &[String]) -> String {
 }
 
 fn program(scheduled: Scheduled) -> Simulate {
-    let Scheduled { placed, kept, remarks, has_learned, has_other_scheduler } = scheduled;
+    let unknown = scheduled.unknown();
+    let Scheduled { placed, kept, remarks, .. } = scheduled;
     let pending = kept.into_iter().map(|Kept { origin, pods, answer }| Pending {
         pods,
         why: explain::program(&origin, answer),
     });
-    let has_choice = placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
-    let is_sampled = placed.iter().any(|placed| placed.is_sampled);
-    let unknown = [
-        (has_choice && !has_learned, Unknown::LearnedShapes),
-        (is_sampled, Unknown::ExaminedNodes),
-        (has_other_scheduler, Unknown::OtherScheduler),
-    ];
-    let unknown = unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect();
     Simulate { placed, pending: pending.collect(), remarks, unknown }
 }

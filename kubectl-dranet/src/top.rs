@@ -115,7 +115,7 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
     heading.extend(is_wide.then_some("MACHINE"));
     heading.push("STATE");
     let rows: Vec<_> = states.iter().map(row).collect();
-    table(&heading, &rows) + "\n" + &total(states)
+    table(&heading, &rows) + "\n" + &total(states, is_wide)
 }
 
 /// `6/8`, `6/8 (25/32 functions)`, `6/8 places`.
@@ -134,7 +134,7 @@ fn free(amount: Amount) -> String {
 }
 
 /// What is free on all nodes that take pods, and what is not usable.
-fn total(states: &[NodeState]) -> String {
+fn total(states: &[NodeState], is_wide: bool) -> String {
     let open = || states.iter().filter(|it| it.closed.is_none());
     let gpus: usize = open().map(|it| it.gpus.free).sum();
     let free = |binds_late: bool| -> usize {
@@ -158,10 +158,8 @@ fn total(states: &[NodeState]) -> String {
     let troubled: usize = open().map(|it| it.gpus.unusable + it.nics.unusable).sum();
     let troubled = (troubled > 0).then(|| {
         let is = if troubled == 1 { "is" } else { "are" };
-        format!(
-            "{} {is} down, degraded or tainted (-o wide names them)",
-            counted(troubled, "device")
-        )
+        let how = if is_wide { "" } else { " (-o wide names them)" };
+        format!("{} {is} down, degraded or tainted{how}", counted(troubled, "device"))
     });
     [Some(free), troubled, closed].into_iter().flatten().collect::<Vec<_>>().join("; ") + "\n"
 }

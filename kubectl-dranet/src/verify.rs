@@ -10,6 +10,7 @@ use crate::kinds::{PODS, USE};
 use crate::nodes::words;
 use crate::source::{self, ReadCluster, Source};
 use crate::text::{self, counted, table};
+use admission::reapplied;
 use cluster_model::names::annotation;
 use cluster_model::node_devices::NodeDevices;
 use cluster_model::predict::{Fit, Prediction, predict_each};
@@ -199,10 +200,14 @@ fn of_pod<'d>(
 }
 
 /// The path that annotations guarantee: the configured level, otherwise a NUMA node, or a socket
-/// on a machine whose sockets have several. Preferred alignment guarantees nothing.
+/// on a machine whose sockets have several. Preferred alignment guarantees nothing, and neither do
+/// annotations that were changed after the claim was made.
 fn promised(pod: &Pod, devices: &NodeDevices<'_>) -> Option<PathKind> {
     let annotations = pod.metadata.annotations.as_ref()?;
     annotations.get(annotation::ALIGNED_NICS)?;
+    if reapplied::warning(&serde_json::to_value(pod).ok()?).is_some() {
+        return None;
+    }
     let policy = annotations.get(annotation::ALIGNMENT_POLICY);
     if policy.is_some_and(|policy| policy == "preferred") {
         return None;

@@ -442,6 +442,7 @@ fn without_rights_nothing_is_known() {
         "{text}"
     );
     assert!(!text.contains("has no node"), "{text}");
+    assert!(!text.contains("no findings\n"), "{text}");
 }
 
 /// Annotations on a workload itself, misspelt in its pod template, and changed on a pod that waits with

@@ -113,3 +113,42 @@ fn lint_reads_pods_and_workloads_of_files() {
     assert!(output.text.starts_with("Job train\n  error: annotations: "), "{}", output.text);
     assert!(output.text.contains("[denied]") && output.denied, "{}", output.text);
 }
+
+/// A list of NICs in a pod names NICs that it does not get. The runtime replaces what is in the environment by
+/// the driver's list; what a command sets stays.
+#[test]
+fn lint_finds_lists_of_nics_beside_the_claim() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("pod.json");
+    let snapshot = snapshot(folder.path());
+    let path = file.display().to_string();
+    let linted = |annotations: &Value, container: &Value| {
+        let mut container = container.clone();
+        container["name"] = "main".into();
+        container["image"] = "main".into();
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "train", "annotations": annotations },
+            "spec": { "containers": [container] },
+        });
+        fs::write(&file, pod.to_string()).unwrap();
+        let words = ["kubectl-dranet", "lint", "-f", &path, "--snapshot", &snapshot, "-o", "json"];
+        let output = kubectl_dranet::run(&Args::try_parse_from(words).unwrap()).unwrap();
+        let found: Value = serde_json::from_str(&output.text).unwrap();
+        let findings = found["claims"][0]["findings"].as_array().unwrap().iter();
+        let lists = findings.filter(|finding| finding["check"] == "nic-list");
+        lists.map(|list| list["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let asks = json!({ "dranet.io/aligned-nics": "1", "dranet.io/gpus": "1" });
+    let list = json!({ "env": [{ "name": "NCCL_IB_HCA", "value": "mlx5_0" }] });
+    let replaced = "`NCCL_IB_HCA=mlx5_0` has no effect: the driver sets it to the NICs of the claim; \
+                    remove it";
+    assert_eq!(linted(&asks, &list), [replaced]);
+    assert!(linted(&json!({}), &list).is_empty(), "it asks for no NICs");
+    let command = json!({ "command": ["mpirun", "-x", "NCCL_IB_HCA=mlx5_0", "train"] });
+    let stays =
+        "the command sets `NCCL_IB_HCA=mlx5_0`, which hides other NICs of the claim; remove it";
+    assert_eq!(linted(&asks, &command), [stays]);
+    let prefix = json!({ "command": ["mpirun", "-x", "NCCL_IB_HCA=mlx5", "train"] });
+    assert!(linted(&asks, &prefix).is_empty());
+}

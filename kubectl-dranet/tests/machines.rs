@@ -165,7 +165,9 @@ fn each_autoscaler_gets_its_form() {
     assert!(karpenter.starts_with("dynamicResources:"), "{karpenter}");
     assert!(!karpenter.contains("nodeName"), "{karpenter}");
     let error = run(&["machines", "no-such", "--built-in"]).unwrap_err();
-    assert!(error.contains("no node has this shape"), "{error}");
+    let expected = "invalid value `no-such`: no node has this shape, and no machine type with this name is \
+                    built in; `kubectl dranet machines` lists all";
+    assert!(error.contains(expected), "{error}");
     let error = run(&["machines", "--built-in", "-o", "slices"]).unwrap_err();
     assert!(error.contains("name a machine type"), "{error}");
 }

@@ -156,7 +156,7 @@ fn pods_get_the_nics_that_their_device_plugin_gave_them() {
     assert_eq!(cluster.nics().len(), 12);
     for (example, pods) in [
         ("shared.yaml", &["train", "infer", "rping"][..]),
-        ("shared-named.yaml", &["of-each", "of-two", "two-of-eight"]),
+        ("shared-named.yaml", &["of-each", "of-two", "two-of-eight", "far", "both"]),
         ("sriov.yaml", &["train", "two"]),
     ] {
         let before = objects(example);
@@ -172,10 +172,40 @@ fn pods_get_the_nics_that_their_device_plugin_gave_them() {
             let distinct: Nics = given.iter().cloned().collect();
             assert_eq!(distinct.len(), number.min(gpus), "{example}, {name}: {given:?}");
             assert_eq!(distinct.len(), given.len(), "{example}, {name}: {given:?}");
-            if gpus == usize::MAX {
-                assert!(distinct.is_subset(&nics), "{example}, {name}: {given:?} of {nics:?}");
-            }
+            assert!(distinct.is_subset(&nics), "{example}, {name}: {given:?} of {nics:?}");
         }
+    }
+}
+
+/// A resource with a condition becomes the class of the pod's NICs. Several cannot, and a note says so.
+#[test]
+fn pods_with_gpus_get_nics_of_their_resource() {
+    let named = ["dranet.io/nic-class", "dranet.io/alignment-policy"];
+    for (example, pod, expected, told) in [
+        (
+            "shared.yaml",
+            "train",
+            [Some("rdma-shared-ib"), None],
+            "gets NICs of `rdma/shared_ib` only",
+        ),
+        ("sriov.yaml", "train", [Some("rdma-ib"), None], "gets NICs of `rdma/ib` only"),
+        (
+            "shared-named.yaml",
+            "far",
+            [Some("rdma-two"), Some("preferred")],
+            "next to its GPUs if they are",
+        ),
+        (
+            "shared-named.yaml",
+            "eight",
+            [None, None],
+            "had NICs of `rdma/hca_0`, `rdma/hca_1`, and gets those next to its GPUs, of whatever resource",
+        ),
+    ] {
+        let (_, pod, notes) = asked(example, pod);
+        let found = named.map(|key| pod["metadata"]["annotations"][key].as_str());
+        assert_eq!(found, expected, "{example}: {notes}");
+        assert!(notes.contains(told), "{told}\n{notes}");
     }
 }
 
@@ -249,8 +279,10 @@ fn lists_of_nics_in_all_templates_of_a_job_are_told() {
     let worker = &job["spec"]["mpiReplicaSpecs"]["Worker"]["template"];
     assert_eq!(worker["metadata"]["annotations"]["dranet.io/aligned-nics"], "per-gpu");
     assert!(worker["spec"]["containers"][0]["env"].is_null(), "{worker}");
-    for told in ["command of container `launcher` sets `NCCL_IB_HCA`", "`UCX_NET_DEVICES=mlx5_0:1`"]
-    {
+    for told in [
+        "command of container `launcher` sets `NCCL_IB_HCA=mlx5_0,mlx5_1`: remove it",
+        "`UCX_NET_DEVICES=mlx5_0:1` of container `worker` is removed: the driver sets it",
+    ] {
         assert!(notes.contains(told), "{told}\n{notes}");
     }
 }

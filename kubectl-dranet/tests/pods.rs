@@ -248,6 +248,21 @@ fn verify_reports_pods_with_less_than_promised() {
     insta::assert_snapshot!(text);
 }
 
+/// An annotation that is changed on a pod has no effect, so nothing was promised by it.
+#[test]
+fn verify_knows_no_promise_of_changed_annotations() {
+    let changed = json!({
+        "dranet.io/aligned-nics": "1", "dranet.io/alignment": "switch", "dranet.io/plan": "1 GPU and 1 NIC",
+        "dranet.io/request-hash": "0000000000000000",
+    });
+    let objects = [
+        claim("one", "changed", &[(GPU, "gpu-0"), (NIC, "pci-0101-00-00-0")]),
+        running("changed", "one", &changed),
+    ];
+    let (text, denied) = Cluster::with(&objects).run(&["verify", "-n", "default"]);
+    assert!(text.contains("default/changed") && !text.contains("worse") && !denied, "{text}");
+}
+
 #[test]
 fn verify_reports_pairs_with_gpu_direct() {
     let mut graph = graph();

@@ -159,6 +159,29 @@ fn the_best_nodes_are_those_of_kube_scheduler() {
     assert_eq!(best(&unknown).1, json!(["cpu-a", "cpu-b"]));
 }
 
+/// People are told in words what programs get as `unknown`.
+#[test]
+fn what_may_choose_other_nodes_is_told() {
+    let pods = [job("small", 1, (1, 1))];
+    for (nodes, unknown, told) in [
+        ("0", json!(null), &[][..]),
+        ("1", json!(["learned-shapes"]), &["scheduler-ext has learned"]),
+        (
+            "101",
+            json!(["learned-shapes", "examined-nodes"]),
+            &["scheduler-ext has learned", "looks at some of those that fit"],
+        ),
+    ] {
+        let asked = Asked::new(&pods, &[], |_| {});
+        let added = ["--add-nodes", &format!("{NODE}={nodes}")];
+        let added = if nodes == "0" { &[][..] } else { &added };
+        assert_eq!(asked.json(added)["unknown"], unknown, "{nodes}");
+        let text = asked.run(added);
+        assert_eq!(text.matches("\nNote: ").count(), told.len(), "{text}");
+        assert!(told.iter().all(|told| text.contains(told)), "{text}");
+    }
+}
+
 /// A volume that exists goes to the first of two pods that could have it.
 #[test]
 fn pods_do_not_share_a_free_volume() {

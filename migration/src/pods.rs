@@ -19,7 +19,7 @@ use cluster_model::names::{annotation, capacity};
 use cluster_model::nic_plugins::{can_be_nics, is_nics};
 use dra_allocator::allocate::MAX_DEVICES;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Multus' annotation.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -388,14 +388,17 @@ impl<'a> Wanted<'a> {
     }
 
     fn first(&self) -> Option<&'a Resource> {
-        self.limits.iter().find_map(|limit| limit.resource)
+        self.resources().next()
+    }
+
+    /// The pod's resources that the input has.
+    fn resources(&self) -> impl Iterator<Item = &'a Resource> {
+        self.limits.iter().filter_map(|limit| limit.resource)
     }
 
     /// Returns the pod's resource that a network names, with or without a prefix.
     fn of_name(&self, name: &str) -> Option<&'a Resource> {
-        let all = self.limits.iter().filter_map(|limit| limit.resource);
-        let mut all = all.filter(|resource| is_same_resource(&resource.name, name));
-        all.next()
+        self.resources().find(|resource| is_same_resource(&resource.name, name))
     }
 }
 
@@ -446,6 +449,7 @@ fn annotate(
         );
         note(notes, object, text);
     }
+    let resource = only_resource(wanted, object, notes);
     let networks = wanted.networks.len();
     if networks > 0 && networks < nics.len() {
         let text = format!(
@@ -460,6 +464,12 @@ fn annotate(
     }
     let annotations = entry(entry(pod, "metadata"), "annotations");
     annotations[annotation::ALIGNED_NICS] = value.into();
+    if let Some(resource) = resource {
+        annotations[annotation::NIC_CLASS] = resource.class.as_str().into();
+        if resource.names_nics() {
+            annotations[annotation::ALIGNMENT_POLICY] = "preferred".into();
+        }
+    }
     if is_shared {
         annotations[annotation::NIC_SHARING] = "shared".into();
         if let Some(share) = &options.share {
@@ -476,6 +486,39 @@ fn annotate(
              claim template for it",
         ),
     }
+}
+
+/// The only resource of the pod, if it has not all NICs of the node.
+fn only_resource<'a>(
+    wanted: &Wanted<'a>,
+    object: &Value,
+    notes: &mut Vec<Note>,
+) -> Option<&'a Resource> {
+    let resources: BTreeMap<&str, &Resource> =
+        wanted.resources().map(|resource| (resource.name.as_str(), resource)).collect();
+    if resources.values().any(|resource| !resource.is_selective()) {
+        return None;
+    }
+    if resources.len() > 1 {
+        let names: Vec<_> = resources.keys().map(|name| format!("`{name}`")).collect();
+        let text = format!(
+            "had NICs of {}, and gets those next to its GPUs, of whatever resource: `{}` is one class for all \
+             NICs of a pod",
+            names.join(", "),
+            annotation::NIC_CLASS
+        );
+        note(notes, object, text);
+        return None;
+    }
+    let resource = resources.into_values().next()?;
+    let text = format!(
+        "gets NICs of `{}` only, as before{}; for any NIC next to its GPUs, remove `{}`",
+        resource.name,
+        if resource.names_nics() { ", and next to its GPUs if they are" } else { "" },
+        annotation::NIC_CLASS
+    );
+    note(notes, object, text);
+    Some(resource)
 }
 
 /// The number of NICs that fit into a claim with the GPUs, the same for each GPU.

@@ -36,6 +36,16 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
+    /// True if its class leaves out NICs with RDMA.
+    pub(crate) fn is_selective(&self) -> bool {
+        self.selectors.iter().any(|selector| *selector != with_rdma())
+    }
+
+    /// True if it has the NICs that its configuration names, wherever they are.
+    pub(crate) fn names_nics(&self) -> bool {
+        matches!(self.allocate, Allocate::All { named: Some(_) })
+    }
+
     /// True if several pods can use one NIC.
     pub(crate) fn is_shared(&self) -> bool {
         self.allocate.gives_all()
@@ -278,6 +288,16 @@ fn named(group: &Value) -> Option<u64> {
     lists.filter(|names| *names > 0).min().and_then(|names| u64::try_from(names).ok())
 }
 
+/// An attribute of our driver in CEL.
+fn dranet(name: &str, default: &str) -> String {
+    format!(r#"device.attributes["dra.net"].?{name}.orValue({default})"#)
+}
+
+/// The condition that a NIC has RDMA.
+fn with_rdma() -> String {
+    format!("{} == true", dranet("rdma", "false"))
+}
+
 /// CEL conditions for the selectors of a device plugin.
 fn conditions(
     group: &Value,
@@ -290,12 +310,9 @@ fn conditions(
         let list = group[field].as_array().into_iter().flatten();
         list.filter_map(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned).collect()
     };
-    let dranet = |name: &str, default: &str| {
-        format!(r#"device.attributes["dra.net"].?{name}.orValue({default})"#)
-    };
     let mut found = Vec::new();
     if is_shared || group["isRdma"] == json!(true) {
-        found.push(format!("{} == true", dranet("rdma", "false")));
+        found.push(with_rdma());
     }
     let (mut names, mut unknown) = (Vec::new(), Vec::new());
     for id in list("vendors") {
@@ -329,12 +346,18 @@ fn conditions(
     if group["isVf"] == json!(true) {
         found.push(format!("{} == true", dranet("isSriovVf", "false")));
     }
+    let links = list("linkTypes").into_iter();
+    let links: Vec<_> =
+        links.map(|link| if link == "ether" { "ethernet".to_owned() } else { link }).collect();
+    if !links.is_empty() {
+        let link = r#"device.attributes["dranet.io"].?linkType.orValue("")"#;
+        found.push(format!("{link} in {}", json!(links)));
+    }
     let ids: Vec<_> = list("deviceIDs").into_iter().chain(list("devices")).collect();
     let physical: Vec<_> = list("pfNames").into_iter().chain(list("rootDevices")).collect();
     for (what, values, attribute) in [
         ("device ids", ids, "dra.net/pciDevice"),
         ("drivers", list("drivers"), "dra.net/pciDevice"),
-        ("link types", list("linkTypes"), "dra.net/encapsulation"),
         ("physical functions", physical, "resource.kubernetes.io/pciBusID"),
     ] {
         if !values.is_empty() {

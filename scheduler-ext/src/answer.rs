@@ -3,6 +3,8 @@
 use crate::forecast::Forecast;
 use crate::score::{NEUTRAL, Outcome, rank};
 use cluster_model::view::NodeVersion;
+use std::cmp::Reverse;
+use std::fmt;
 use std::sync::Arc;
 
 /// The answer to a request.
@@ -12,6 +14,28 @@ pub struct Answer {
     pub nodes: Vec<Scored>,
     /// For how many nodes the forecast was already in memory.
     pub hits: usize,
+}
+
+/// The most nodes that a line of the log names.
+const SHOWN_MAX: usize = 8;
+
+impl fmt::Display for Answer {
+    /// The best nodes: `a 10, b 4, c 0 (its graph is missing) and 92 more`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut nodes: Vec<&Scored> = self.nodes.iter().collect();
+        nodes.sort_by_key(|scored| Reverse(scored.score));
+        for (index, Scored { node, score, reason, .. }) in nodes.iter().take(SHOWN_MAX).enumerate()
+        {
+            write!(f, "{}{node} {score}", if index == 0 { "" } else { ", " })?;
+            if let Reason::Unknown(why) = reason {
+                write!(f, " ({why})")?;
+            }
+        }
+        match nodes.len().saturating_sub(SHOWN_MAX) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
 }
 
 /// A node's score and its inputs.

@@ -52,21 +52,21 @@ pub(crate) struct NodeRoom {
     pub(crate) stranded: u32,
     /// Whether nothing is in use.
     pub(crate) is_whole: bool,
-    /// Whether the node takes new pods: it is not cordoned.
+    /// Whether the node takes new pods: it is not cordoned, nor not ready.
     pub(crate) is_open: bool,
 }
 
 /// What is free on a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FabricRoom {
-    /// Nodes on which nothing is in use, without cordoned ones.
+    /// Nodes on which nothing is in use, without those that take no pods.
     pub whole_nodes: u32,
     /// Free GPUs near which no NIC is left.
     pub stranded: u32,
     /// How many more pods of each common shape could have each GPU and its NICs in one
     /// cell, by level: those of [`topology_graph::Level::WITH_WORDS`], then the whole node.
-    /// Gangs have a single level: how many more find enough whole nodes on the fabric. Cordoned nodes
-    /// have no room.
+    /// Gangs have a single level: how many more find enough whole nodes on the fabric. Nodes that take no
+    /// pods have no room.
     pub pods: BTreeMap<Demand, Vec<u32>>,
 }
 

@@ -137,7 +137,7 @@ impl Learning {
                 NodeRoom { room, is_whole, is_open: true, pods: Arc::new(pods), stranded }
             }
         };
-        room.is_open = !view.is_cordoned(node);
+        room.is_open = !view.is_closed(node);
         if room.is_free() {
             domains(view, node).for_each(|domain| *self.domains.entry(domain).or_default() += 1);
         }

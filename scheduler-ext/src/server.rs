@@ -157,9 +157,10 @@ async fn prioritize(State(app): State<Arc<App>>, body: Bytes) -> Response {
         move || {
             let answer = app.answer(&pod, &names, (start, deadline), &gone);
             app.metrics.answered(&answer, start.elapsed());
-            tracing::debug!(pod = ?pod.metadata.name, ?answer, "Prioritized");
+            let key = ObjectKey::new(&pod.metadata);
+            tracing::debug!(pod = %key, scores = %answer, "Prioritized");
             if !answer.nodes.is_empty() {
-                app.ranker.keep(ObjectKey::new(&pod.metadata), answer.clone());
+                app.ranker.keep(key, answer.clone());
             }
             answer
         }

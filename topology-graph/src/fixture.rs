@@ -16,7 +16,7 @@
 //!   header's directory (`.`, `./…`); any other target is used unchanged.
 //! - `path @ 0x100 = 0x0001000d` is a little-endian word of a binary file.
 //! - `path : char 231:192` is a character device, or an empty file if the caller may not create
-//!   devices.
+//!   devices, or not on Linux.
 //!
 //! A path that begins with `/` is below the host's root, not the header's directory.
 
@@ -27,8 +27,6 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::{PciAddress, RdmaDevice, Snapshot};
-use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use rustix::io::Errno;
 
 /// A fixture cannot be planted.
 #[derive(Debug, thiserror::Error)]
@@ -263,12 +261,22 @@ fn link_target(path: &str, directory: &str, target: &str) -> String {
     up + &to[shared..].join("/")
 }
 
+#[cfg(target_os = "linux")]
 fn make_device(place: &Path, major: u32, minor: u32) -> io::Result<()> {
+    use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+    use rustix::io::Errno;
+
     let mode = Mode::from_raw_mode(0o666);
     match mknodat(CWD, place, FileType::CharacterDevice, mode, makedev(major, minor)) {
         Err(Errno::PERM) => fs::write(place, ""),
         result => result.map_err(io::Error::from),
     }
+}
+
+/// On the machines of people, which also have no devices with Linux' numbers.
+#[cfg(not(target_os = "linux"))]
+fn make_device(place: &Path, _major: u32, _minor: u32) -> io::Result<()> {
+    fs::write(place, "")
 }
 
 /// The machine with virtual functions on each RDMA NIC, as the kernel lists them. Each NIC keeps its

@@ -12,14 +12,14 @@ const WHY_MAX: usize = 300;
 /// A pod was denied.
 pub(super) fn denied(request: &Request, reason: &str, why: &str) {
     let namespace = request.namespace.as_deref().unwrap_or_default();
-    // What users have written is quoted: a line feed in it would forge a line.
-    tracing::info!(namespace, pod = ?pod(request), reason, why = ?cut(why, WHY_MAX), "Denied");
+    // The log quotes and escapes strings, so that a line feed that users have written forges no line.
+    tracing::info!(namespace, pod = pod(request), reason, why = &*cut(why, WHY_MAX), "Denied");
 }
 
 /// A pod got a claim from this template.
 pub(super) fn patched(request: &Request, template: &str) {
     let namespace = request.namespace.as_deref().unwrap_or_default();
-    tracing::info!(namespace, pod = ?pod(request), template, "Patched");
+    tracing::info!(namespace, pod = pod(request), template, "Patched");
 }
 
 /// The pod's controller as `KIND/NAME`, or its own name, which most pods with a controller do not have

@@ -2,15 +2,8 @@
 
 use super::amounts::Amounts;
 use super::why_not::WhyNot;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint, Toleration};
-use std::fmt;
-
-/// Taint of a cordoned node, which pods may tolerate (`plugins/nodeunschedulable`).
-const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-
-/// Taints of a node whose condition `Ready` is not true (`pkg/controller/nodelifecycle`).
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+use crate::closed::{Closed, NOT_READY, UNREACHABLE, UNSCHEDULABLE, readiness};
+use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
 
 /// The resource that counts pods.
 const PODS: &str = "pods";
@@ -31,24 +24,6 @@ pub struct NodeFacts {
 }
 
 type NodeTaint = (Box<str>, Box<str>, Box<str>);
-
-/// Why a node takes no new pods, whatever they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Closed {
-    /// An operator has cordoned it.
-    Cordoned,
-    /// Its condition `Ready` is not true.
-    NotReady,
-}
-
-impl fmt::Display for Closed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotReady => "not ready",
-            Self::Cordoned => "cordoned",
-        })
-    }
-}
 
 impl NodeFacts {
     /// Reads a node as kube-scheduler does: without `status.allocatable`, it has room for nothing.
@@ -85,13 +60,9 @@ impl NodeFacts {
         Self { allocatable: facts.allocatable.filter(|_| is_known), ..facts }
     }
 
-    /// Whether the node takes no new pods.
+    /// Why the node takes no new pods.
     pub fn closed(&self) -> Option<Closed> {
-        if self.not_ready.is_some() {
-            return Some(Closed::NotReady);
-        }
-        let is_cordoned = self.taints.iter().any(|(key, _, _)| **key == *UNSCHEDULABLE);
-        is_cordoned.then_some(Closed::Cordoned)
+        self.taints.iter().filter_map(|(key, _, _)| Closed::by_taint(key)).max()
     }
 
     /// Removes the taint of a cordoned node.
@@ -166,12 +137,6 @@ fn readiness_taint(node: &Node) -> Option<NodeTaint> {
 fn not_ready(node: &Node) -> Option<Box<str>> {
     let since = readiness(node)?.last_transition_time.as_ref();
     Some(since.map(|time| time.0.to_string()).unwrap_or_default().into())
-}
-
-/// The condition `Ready` of a node, if it is not true.
-fn readiness(node: &Node) -> Option<&NodeCondition> {
-    let mut conditions = node.status.as_ref()?.conditions.iter().flatten();
-    conditions.find(|it| it.type_ == "Ready").filter(|it| it.status != "True")
 }
 
 /// A toleration, reduced to the fields that matter for scheduling.

@@ -4,6 +4,7 @@ use super::{
     ClusterView, ExtendedResource, Index, ObjectKey, PluginResource, ViewError, inventory_error,
     name,
 };
+use crate::closed::Closed;
 use crate::gpu_drivers;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceTaintRule, ResourceSlice};
@@ -88,10 +89,10 @@ impl Index<Node> for ClusterView {
             self.revision.epoch += 1;
             self.versions.devices_changed(node);
         }
-        if object.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true) {
-            self.cordoned.insert(node.to_owned());
+        if Closed::of(&object).is_some() {
+            self.closed.insert(node.to_owned());
         } else {
-            self.cordoned.remove(node);
+            self.closed.remove(node);
         }
         if plugins.is_empty() {
             self.plugins.remove(node);
@@ -105,7 +106,7 @@ impl Index<Node> for ClusterView {
         self.revision.epoch += 1;
         self.versions.devices_changed(&key.name);
         self.plugins.remove(&key.name);
-        self.cordoned.remove(&key.name);
+        self.closed.remove(&key.name);
         self.inventory.delete_node(&key.name);
     }
 }

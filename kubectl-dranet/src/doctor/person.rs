@@ -1,6 +1,6 @@
 //! The answer for a person.
 
-use crate::answer::{Doctor, DoctorFinding, DoctorMachine};
+use crate::answer::{CheckState, Doctor, DoctorFinding, DoctorMachine};
 use crate::kinds::NODES;
 use crate::text::{counted, listed, table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,15 @@ fn betters(machines: &[DoctorMachine]) -> BTreeMap<&str, BTreeSet<&str>> {
         }
     }
     betters
+}
+
+/// How many checks the user's rights did not allow, without which no finding says little.
+fn left_out(answer: &Doctor) -> String {
+    let skipped = answer.checks.iter().filter(|check| check.state == CheckState::Skipped).count();
+    if answer.unread.is_empty() || skipped == 0 {
+        return String::new();
+    }
+    format!(", but {skipped} of {} were not made", counted(answer.checks.len(), "check"))
 }
 
 pub(super) fn person(answer: &Doctor) -> anyhow::Result<String> {
@@ -78,7 +87,7 @@ pub(super) fn person(answer: &Doctor) -> anyhow::Result<String> {
     answer.checks.iter().try_for_each(|check| writeln!(out, "{check}"))?;
     out.push('\n');
     if answer.findings.is_empty() {
-        writeln!(out, "no findings")?;
+        writeln!(out, "no findings{}", left_out(answer))?;
     }
     for DoctorFinding { severity, place, message } in &answer.findings {
         writeln!(out, "{severity}: {place} {message}")?;

@@ -13,6 +13,7 @@ use crate::verify;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use process::exit::one_line;
 use serde::Deserialize as _;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -68,9 +69,16 @@ fn of_class(
             let signals = cluster.catch_signals()?;
             let mut trial = Trial { cluster, args, signals, namespace, name };
             let outcome = trial.outcome(&pod, source);
-            let cleaned = trial.delete();
-            if let Some((severity, what)) = outcome.and_then(|found| cleaned.map(|()| found))? {
-                runs.findings.add(severity, place, what);
+            let left = trial.delete().err();
+            let found = match (outcome, &left) {
+                (Err(error), Some(left)) => return Err(error.context(left.to_string())),
+                (outcome, _) => outcome?,
+            };
+            if let Some((severity, what)) = found {
+                runs.findings.add(severity, &*place, what);
+            }
+            if let Some(left) = left {
+                runs.findings.warning(place, one_line(&left));
             }
             return Ok(outcomes);
         }
@@ -141,7 +149,7 @@ impl Trial<'_> {
     /// Deletes the pod and waits until it is gone.
     fn delete(&mut self) -> anyhow::Result<()> {
         let left = format!(
-            "the pod of --try may still exist; delete it: `kubectl -n {} delete pod {}`",
+            "may still exist; delete it: `kubectl -n {} delete pod {}`",
             self.namespace, self.name
         );
         let names = std::slice::from_ref(&self.name);

@@ -3,8 +3,9 @@
 use crate::explain::{not_there, quota};
 use crate::in_use::InUse;
 use crate::predicted::{AlikeNodes, alike_nodes};
+use cluster_model::closed::Closed;
 use cluster_model::predict::{Prediction, budget};
-use cluster_model::room::{Ask, Closed, NodeFacts, PodClaims, pod_claims};
+use cluster_model::room::{Ask, NodeFacts, PodClaims, pod_claims};
 use cluster_model::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;

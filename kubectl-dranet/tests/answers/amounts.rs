@@ -170,33 +170,58 @@ fn capacity_counts_gpus_of_each_driver() {
     assert!(named.contains("largest aligned pod with GPUs of gpu.nvidia.com"), "{named}");
 }
 
-/// Nothing fits on a node that takes no pods, and `capacity` says so.
+/// Nothing fits on a node that takes no pods, as its taint or condition says: the control plane sets the
+/// taint a moment after the condition. `capacity` and `top` say so, also where pods of DaemonSets run there.
 #[test]
 fn closed_nodes_have_no_capacity_now() {
     let shape = ["capacity", "--shape", "1gpu:1nic"];
-    let of = |spec: Value, status: Value| {
-        let change = move |object: &mut Value| {
+    let serving = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "serving", "namespace": "kube-system", "ownerReferences": [
+            { "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "serving", "uid": "1" } ] },
+        "spec": { "nodeName": NODE, "containers": [{ "name": "main", "image": "main" }],
+            "tolerations": [
+                { "key": "node.kubernetes.io/disk-pressure", "operator": "Exists" },
+                { "key": "node.kubernetes.io/not-ready", "operator": "Exists" } ] },
+    });
+    let of = |spec: &Value, ready: &str| {
+        let change = |object: &mut Value| {
             if object["kind"] == "Node" {
                 object["spec"] = spec.clone();
-                object["status"] = status.clone();
+                object["status"] = json!({ "conditions": [{ "type": "Ready", "status": ready }] });
             }
         };
-        Cluster::of(&[], change)
+        Cluster::of(std::slice::from_ref(&serving), change)
     };
-    let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
-    let open = of(json!({}), ready.clone()).run(&shape);
-    assert!(!open.contains("takes no") && !open.contains("cordoned"), "{open}");
-    let not_ready = json!({ "conditions": [{ "type": "Ready", "status": "False" }] });
-    for closed in [of(json!({ "unschedulable": true }), ready), of(json!({}), not_ready)] {
-        let text = closed.run(&shape);
-        let why = "is cordoned or not ready, so no pod fits there now";
-        assert!(joined(&text).contains(why), "{text}");
+    let tainted = |key: &str| json!({ "taints": [{ "key": key, "effect": "NoSchedule" }] });
+    let (none, not_ready) = (json!({}), tainted("node.kubernetes.io/not-ready"));
+    let open = of(&none, "True").run(&shape);
+    assert!(!open.contains("no pod fits"), "{open}");
+    for (spec, ready, closed) in [
+        (&json!({ "unschedulable": true }), "True", "cordoned"),
+        (&none, "False", "not ready"),
+        (&none, "Unknown", "not ready"),
+        (&not_ready, "False", "not ready"),
+        (&not_ready, "True", "not ready"),
+        (&tainted("node.kubernetes.io/disk-pressure"), "True", "under pressure"),
+    ] {
+        let cluster = of(spec, ready);
+        let text = cluster.run(&shape);
+        assert!(
+            joined(&text).contains(&format!("is {closed}, so no pod fits there now")),
+            "{text}"
+        );
         let json: Value = serde_json::from_str(
-            closed.run(&[&shape[..], &["-o", "json"]].concat()).rsplit_once("exit").unwrap().0,
+            cluster.run(&[&shape[..], &["-o", "json"]].concat()).rsplit_once("exit").unwrap().0,
         )
         .unwrap();
         assert_eq!(json["shapes"][0]["fitNow"], 0, "{json}");
         assert!(json["shapes"][0]["fitEmpty"].as_u64() > Some(0), "{json}");
+        let text = cluster.run(&["top"]);
+        let total = "1 node, 0 GPUs and 0 NICs free; 1 node takes no pods";
+        assert!(text.contains(&format!("{closed}; ok")) && text.contains(total), "{text}");
+        let text = cluster.of_file("plan", &pair());
+        assert!(joined(&text).contains(&format!("1 is {closed}")), "{text}");
     }
 }
 

@@ -6,6 +6,7 @@
 //! use a given client.
 
 pub mod compute_domain;
+pub mod counted;
 pub mod device_state;
 pub mod drivers;
 pub mod fabric_level;

@@ -239,7 +239,9 @@ impl Pending {
         if plan.plugin.is_none() {
             warnings.extend(quota::demanded_limit(&plan, &namespace, view));
         }
-        if let Some(escape) = quota::escape(&intent, &plan, (&namespace, &typed), view) {
+        let counted = plan.counted(policy);
+        let quotas = quota::Quotas { view, counted };
+        if let Some(escape) = quotas.escape(&intent, &plan, (&namespace, &typed)) {
             match policy.quota_escape {
                 QuotaEscape::Deny => return Err(intent.deny(escape).into()),
                 QuotaEscape::Warn => warnings.push(escape),
@@ -256,6 +258,9 @@ impl Pending {
             None => rewrite::without_limits(&pod, &resources),
         };
         let mut pod = rewrite::with_claim(&pod, &plan.grants, name, &plan.note(name));
+        if let Some(resource) = counted {
+            rewrite::count(&mut pod, &plan.intent.shares, resource);
+        }
         if let Some((name, value)) = &plan.node_label {
             rewrite::limit_to(&mut pod, name, value);
         }

@@ -29,6 +29,7 @@ use crate::nearness::Nearness;
 use among::Among;
 use choice::Chooser;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
+use cluster_model::counted::Counted;
 use cluster_model::gpu_drivers::GpuDriver;
 use cluster_model::names::attribute;
 use cluster_model::nic_drivers::NicDriver;
@@ -76,6 +77,8 @@ pub struct Policy {
     pub scheduler_name: Option<String>,
     /// What happens to a pod if a quota counted its limits, but none counts its claim.
     pub quota_escape: QuotaEscape,
+    /// The extended resources by which the GPUs of claims are counted.
+    pub counted: Vec<Counted>,
 }
 
 impl Default for Policy {
@@ -90,7 +93,16 @@ impl Default for Policy {
             fabric: FabricPlacement::Off,
             scheduler_name: None,
             quota_escape: QuotaEscape::Deny,
+            counted: Vec::new(),
         }
+    }
+}
+
+impl Policy {
+    /// The extended resource that counts the GPUs of this driver, if any.
+    pub fn counted(&self, driver: &GpuDriver) -> Option<&str> {
+        let counted = self.counted.iter().find(|counted| counted.counts(driver))?;
+        Some(&counted.resource)
     }
 }
 
@@ -140,6 +152,13 @@ pub struct Plan {
     pub rails: Vec<i64>,
     /// The pinned claims, one of which is chosen for each pod; empty if the claim is not pinned.
     pub pins: Vec<Pin>,
+}
+
+impl Plan {
+    /// The extended resource that counts the GPUs of the claim. Those of a device plugin are counted by its own.
+    pub(crate) fn counted<'p>(&self, policy: &'p Policy) -> Option<&'p str> {
+        self.plugin.is_none().then(|| policy.counted(self.driver)).flatten()
+    }
 }
 
 /// Chooses the claim. If a group is on no node as near as requested, and its GPUs can share its NICs

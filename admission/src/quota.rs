@@ -14,72 +14,111 @@ use dra_allocator::MinorVersion;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use std::collections::BTreeSet;
 
-/// Why the claim escapes the quotas that count a pod's limits: those of its namespace, or Kueue's.
-pub(crate) fn escape(
-    intent: &Intent,
-    plan: &Plan,
-    (namespace, pod): (&str, &Pod),
-    view: &ClusterView,
-) -> Option<String> {
-    let spec = pod.spec.as_ref()?;
-    of_namespace(intent, plan, (namespace, spec), view).or_else(|| {
-        // Beside GPUs of a device plugin the limits stay.
-        let has_gpus = intent.gpus > 0 && plan.plugin.is_none();
-        has_gpus.then(|| kueue::escape(pod, intent.resource.is_some())).flatten()
-    })
+/// The quotas of a cluster, and what counts the GPUs of claims in them.
+#[derive(Clone, Copy, Debug)]
+pub struct Quotas<'a> {
+    /// The cluster.
+    pub view: &'a ClusterView,
+    /// The extended resource that pods request for each GPU of their claim, if any.
+    pub counted: Option<&'a str>,
 }
 
-/// Why the claim escapes the quotas of its namespace: some limit the replaced resource,
-/// and none counts the claim.
-fn of_namespace(
-    intent: &Intent,
-    plan: &Plan,
-    place: (&str, &PodSpec),
-    view: &ClusterView,
-) -> Option<String> {
-    let (namespace, _) = place;
-    let own = intent.resource.as_ref();
-    let devices = plan.claim.devices.as_ref();
-    let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
-    let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
-    let class = gpus.flat_map(class_names).next()?;
-    let counts = own.is_some_and(|own| own.class.as_deref() == Some(class))
-        || counted(view, class).iter().any(|key| view.quotas().of(namespace, key).next().is_some());
-    if counts {
-        return None;
+impl Quotas<'_> {
+    /// Why the claim escapes the quotas that count a pod's limits: those of its namespace, or Kueue's.
+    pub(crate) fn escape(
+        &self,
+        intent: &Intent,
+        plan: &Plan,
+        (namespace, pod): (&str, &Pod),
+    ) -> Option<String> {
+        let spec = pod.spec.as_ref()?;
+        self.of_namespace(intent, plan, (namespace, spec)).or_else(|| {
+            // Beside GPUs of a device plugin the limits stay.
+            let has_gpus = intent.gpus > 0 && plan.plugin.is_none();
+            has_gpus.then(|| kueue::escape(pod, intent.resource.is_some(), self.counted)).flatten()
+        })
     }
-    if let Some(own) = own {
-        return refusal(view, (&own.name, class), place, "replaces the limits of this pod");
-    }
-    // Without limits no quota on an extended resource counts the pod at all.
-    of_driver(plan.driver, view, |name: &str| {
-        view.quotas().of(namespace, &limited(name)).next().is_some()
-    })
-    .iter()
-    .find_map(|name| refusal(view, (name, class), place, "gives this pod its GPUs"))
-}
 
-/// Why the claim escapes the quotas on an extended resource, if there are any.
-fn refusal(
-    view: &ClusterView,
-    (resource, class): (&str, &str),
-    (namespace, pod): (&str, &PodSpec),
-    claim: &str,
-) -> Option<String> {
-    let quotas = escaped(view, resource, class);
-    let quotas = quotas.iter().filter(|key| key.namespace == namespace);
-    let quotas = quotas.filter(|key| view.quotas().counts(key, pod));
-    let quotas: Vec<_> = quotas.map(|key| format!("`{}`", key.name)).collect();
-    if quotas.is_empty() {
-        return None;
+    /// Why the claim escapes the quotas of its namespace: some limit the replaced resource,
+    /// and none counts the claim.
+    fn of_namespace(
+        &self,
+        intent: &Intent,
+        plan: &Plan,
+        place: (&str, &PodSpec),
+    ) -> Option<String> {
+        let view = self.view;
+        let (namespace, _) = place;
+        let own = intent.resource.as_ref();
+        let devices = plan.claim.devices.as_ref();
+        let requests = devices.and_then(|devices| devices.requests.as_deref()).unwrap_or_default();
+        let gpus = requests.iter().filter(|request| !plan.nic_requests.contains(&request.name));
+        let class = gpus.flat_map(class_names).next()?;
+        let mut keys = self.counting(class).into_iter();
+        let counts = own.is_some_and(|own| own.class.as_deref() == Some(class))
+            || keys.any(|key| view.quotas().of(namespace, &key).next().is_some());
+        if counts {
+            return None;
+        }
+        if let Some(own) = own {
+            return self.refusal((&own.name, class), place, "replaces the limits of this pod");
+        }
+        // Without limits no quota on an extended resource counts the pod at all.
+        of_driver(plan.driver, view, |name: &str| {
+            view.quotas().of(namespace, &limited(name)).next().is_some()
+        })
+        .iter()
+        .find_map(|name| self.refusal((name, class), place, "gives this pod its GPUs"))
     }
-    let verb = if quotas.len() == 1 { "limits" } else { "limit" };
-    Some(format!(
-        "quota {} {verb} {}, which does not count the claim that {claim}; {}",
-        quotas.join(", "),
-        limited(resource),
-        instead(resource, class)
-    ))
+
+    /// Why the claim escapes the quotas on an extended resource, if there are any.
+    fn refusal(
+        &self,
+        (resource, class): (&str, &str),
+        (namespace, pod): (&str, &PodSpec),
+        claim: &str,
+    ) -> Option<String> {
+        let quotas = self.escaped(resource, class);
+        let quotas = quotas.iter().filter(|key| key.namespace == namespace);
+        let quotas = quotas.filter(|key| self.view.quotas().counts(key, pod));
+        let quotas: Vec<_> = quotas.map(|key| format!("`{}`", key.name)).collect();
+        if quotas.is_empty() {
+            return None;
+        }
+        let verb = if quotas.len() == 1 { "limits" } else { "limit" };
+        Some(format!(
+            "quota {} {verb} {}, which does not count the claim that {claim}; {}",
+            quotas.join(", "),
+            limited(resource),
+            self.instead(resource, class)
+        ))
+    }
+
+    /// Quotas in any namespace that limit the extended resource but not claims by this class.
+    pub fn escaped(&self, resource: &str, class: &str) -> BTreeSet<ObjectKey> {
+        if self.view.extended_resource(class) == Some(resource) {
+            return BTreeSet::new();
+        }
+        self.view.quotas().limiting(&limited(resource), &self.counting(class)).cloned().collect()
+    }
+
+    /// How to count such claims.
+    pub fn instead(&self, resource: &str, class: &str) -> String {
+        let counting = self.counted.map_or_else(|| devices(class), limited);
+        format!(
+            "limit {counting}, or set extendedResourceName: {resource} in DeviceClass `{class}`"
+        )
+    }
+
+    /// The keys in a quota that count claims for devices of a class: that of the devices, that of what pods
+    /// request beside them and, with the feature `DRAExtendedResource` (on by default since 1.36), that of the
+    /// class's own extended resource (`addExtendedResourceQuota` in
+    /// `k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go`).
+    fn counting(&self, class: &str) -> Vec<String> {
+        let has_own = self.view.settings().version >= MinorVersion::V1_36;
+        let own = has_own.then(|| format!("requests.deviceclass.resource.kubernetes.io/{class}"));
+        [devices(class)].into_iter().chain(self.counted.map(limited)).chain(own).collect()
+    }
 }
 
 /// Why the API server refuses the pod once a claim has replaced its limits: a `LimitRange` bounds a
@@ -99,32 +138,9 @@ pub fn bounds(resource: &str) -> String {
     )
 }
 
-/// Quotas in any namespace that limit the extended resource but not claims by this class.
-pub fn escaped(view: &ClusterView, resource: &str, class: &str) -> BTreeSet<ObjectKey> {
-    if view.extended_resource(class) == Some(resource) {
-        return BTreeSet::new();
-    }
-    view.quotas().limiting(&limited(resource), &counted(view, class)).cloned().collect()
-}
-
-/// How to count such claims.
-pub fn instead(resource: &str, class: &str) -> String {
-    let counted = devices(class);
-    format!("limit {counted}, or set extendedResourceName: {resource} in DeviceClass `{class}`")
-}
-
 /// The extended resource's key in a quota.
 pub fn limited(resource: &str) -> String {
     format!("requests.{resource}")
-}
-
-/// The keys in a quota that count claims for devices of a class: that of the devices and, with the
-/// feature `DRAExtendedResource` (on by default since 1.36), that of the class's own extended resource
-/// (`addExtendedResourceQuota` in `k8s.io/kubernetes/pkg/quota/v1/evaluator/core/resource_claims.go`).
-fn counted(view: &ClusterView, class: &str) -> Vec<String> {
-    let has_own = view.settings().version >= MinorVersion::V1_36;
-    let own = has_own.then(|| format!("requests.deviceclass.resource.kubernetes.io/{class}"));
-    [devices(class)].into_iter().chain(own).collect()
 }
 
 /// The key in a quota for devices of a class.

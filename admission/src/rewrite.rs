@@ -2,6 +2,7 @@
 //!
 //! Works on the pod's JSON, so that fields unknown to this version of the API types are kept.
 
+mod counted;
 mod limits;
 
 use crate::demand::Grant;
@@ -10,6 +11,7 @@ use crate::intent::GpuResources;
 use crate::template;
 use cluster_model::compute_domain::{self, CHANNEL_CLAIM};
 use cluster_model::names::{GATE_FABRIC, annotation, label, pod_group};
+pub(crate) use counted::count;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};

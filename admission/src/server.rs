@@ -66,6 +66,11 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 async fn run_webhook(args: Args, client: Client, stop: CancellationToken) -> anyhow::Result<()> {
     let Args { server, own, operations, kube, lease, policy, drivers, leader, .. } = args;
     cluster_model::drivers::use_file(drivers.as_deref())?;
+    for counted in &policy.counted {
+        counted
+            .driver()
+            .with_context(|| format!("--counted {}={}", counted.class, counted.resource))?;
+    }
     let background = Background::start().context("failed to start background threads")?;
     // The threads that create a client also serve its connections.
     let watching = background.spawn(async move { process::client::connect(&kube).await });

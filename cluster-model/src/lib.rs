@@ -7,6 +7,7 @@
 
 pub mod closed;
 pub mod compute_domain;
+pub mod counted;
 pub mod device_state;
 pub mod drivers;
 pub mod fabric_level;

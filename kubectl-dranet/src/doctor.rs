@@ -48,6 +48,7 @@ use table::{CHECKS, TRIAL};
 
 /// Kinds that findings are made from in addition to the view.
 const KINDS: &[&str] = &[
+    "ClusterQueue",
     "CronJob",
     "CustomResourceDefinition",
     "DaemonSet",
@@ -163,6 +164,7 @@ fn queries(admission: &str) -> Vec<Query> {
     let mut queries = source::of_view();
     queries.push(QUOTAS.all("quotas are not checked"));
     queries.push(LIMIT_RANGES.all("LimitRanges are not checked"));
+    queries.push(source::cluster_queues());
     queries.extend(source::foreign_topologies());
     queries.push(PODS.of(Some(CONTROL_PLANE), "the flags of the control plane are not checked"));
     queries.extend(of_installation(admission));

@@ -56,6 +56,8 @@ pub(crate) const COMPUTE_DOMAINS: Kind =
 pub(crate) const EVENTS: Kind = kind("events.k8s.io/v1", "Event", "events");
 pub(crate) const TOPOLOGIES: Kind = kind("kueue.x-k8s.io/v1beta2", "Topology", "topologies");
 pub(crate) const WORKLOADS: Kind = kind("kueue.x-k8s.io/v1beta2", "Workload", "workloads");
+pub(crate) const CLUSTER_QUEUES: Kind =
+    kind("kueue.x-k8s.io/v1beta2", "ClusterQueue", "clusterqueues");
 pub(crate) const HYPER_NODES: Kind =
     kind("topology.volcano.sh/v1alpha1", "HyperNode", "hypernodes");
 pub(crate) const DEPLOYMENTS: Kind = kind("apps/v1", "Deployment", "deployments");

@@ -100,6 +100,7 @@ fn of_flags(words: &[&str]) -> Policy {
             "--max-steps" => policy.max_steps = value.parse().unwrap_or(policy.max_steps),
             "--network-namespace" => policy.network_namespaces.push(value.to_owned()),
             "--unknown-shape" => policy.admit_unknown = value == "admit",
+            "--counted" => policy.counted.extend(value.parse()),
             "--scheduler-name" => policy.scheduler_name = Some(value.to_owned()),
             "--quota-escape" if value == "warn" => policy.quota_escape = QuotaEscape::Warn,
             _ => {}
@@ -161,6 +162,7 @@ mod tests {
             "--unknown-shape=admit",
             "--quota-escape=warn",
             "--scheduler-name=dranet",
+            "--counted=gpu.nvidia.com=example.org/gpus",
         ])];
         let expected = Policy {
             gpu_class: Some("gpus".to_owned()),
@@ -171,6 +173,7 @@ mod tests {
             fabric: FabricPlacement::Gates,
             scheduler_name: Some("dranet".to_owned()),
             quota_escape: QuotaEscape::Warn,
+            counted: vec!["gpu.nvidia.com=example.org/gpus".parse().unwrap()],
         };
         assert_eq!(policy(&no_flags(), &cluster), expected);
         let flags = PolicyArgs {

@@ -30,6 +30,7 @@ fn everything(namespace: &str, is_masked: bool) -> Vec<Query> {
     queries.push(source::compute_domains());
     if !is_masked {
         queries.extend(pools());
+        queries.push(source::cluster_queues());
         queries.extend(source::foreign_topologies());
         queries.push(source::missing_domains());
     }

@@ -4,9 +4,9 @@ use crate::args::{AdmissionArgs, SourceArgs};
 use crate::in_use::InUse;
 use crate::installed_drivers;
 use crate::kinds::{
-    ATTACHMENTS, BUDGETS, COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS, CSI_DRIVERS,
-    CSI_NODES, DEPLOYMENTS, EVENTS, HYPER_NODES, INSTALLATION, Kind, LIMIT_RANGES, NAMESPACES,
-    POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, Query, RUNTIME_CLASSES, SERVICES,
+    ATTACHMENTS, BUDGETS, CLUSTER_QUEUES, COMPOSITE_POD_GROUPS, COMPUTE_DOMAINS, CONFIG_MAPS,
+    CSI_DRIVERS, CSI_NODES, DEPLOYMENTS, EVENTS, HYPER_NODES, INSTALLATION, Kind, LIMIT_RANGES,
+    NAMESPACES, POD_GROUPS, PODS, PRIORITY_CLASSES, QUOTAS, Query, RUNTIME_CLASSES, SERVICES,
     STORAGE_CAPACITIES, STORAGE_CLASSES, TAINT_RULES, TOPOLOGIES, VIEW, VOLUME_CLAIMS, VOLUMES,
     WORKLOADS,
 };
@@ -324,7 +324,8 @@ pub(crate) fn refused(query: &Query, missing: Missing) -> Option<String> {
         Missing::Kind
             if matches!(
                 *kind,
-                POD_GROUPS
+                CLUSTER_QUEUES
+                    | POD_GROUPS
                     | COMPOSITE_POD_GROUPS
                     | COMPUTE_DOMAINS
                     | HYPER_NODES
@@ -432,6 +433,11 @@ pub(crate) fn missing_domains() -> Query {
 pub(crate) fn foreign_topologies() -> [Query; 2] {
     let without = "what another scheduler says of levels of the network is unknown";
     [TOPOLOGIES.all(without), HYPER_NODES.all(without)]
+}
+
+/// Kueue's quotas.
+pub(crate) fn cluster_queues() -> Query {
+    CLUSTER_QUEUES.all("Kueue's quotas are not checked")
 }
 
 /// The groups that the scheduler places itself.

@@ -476,3 +476,37 @@ fn annotations_without_effect_are_found() {
     }
     assert!(!text.contains("StatefulSet"), "{text}");
 }
+
+/// Queues of Kueue that limit GPUs but not the resource by which claims are counted, if there is one.
+#[test]
+fn queues_that_count_no_claims_are_found() {
+    let queue = |covered: &[&str]| {
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue",
+            "metadata": { "name": "team" },
+            "spec": { "resourceGroups": [{ "coveredResources": covered }] },
+        })
+    };
+    let admission = |args: &[&str]| {
+        let containers = json!([{ "name": "admission", "args": args }]);
+        let spec = json!({ "template": { "spec": { "containers": containers } } });
+        part("Deployment", "admission", &spec, &json!({}))
+    };
+    let (gpus, counted) = ("nvidia.com/gpu", "example.org/gpus");
+    let flag = "--counted=gpu.nvidia.com=example.org/gpus";
+    for (covered, args, expected) in [
+        (&["cpu"][..], &[][..], None),
+        (&["cpu", gpus], &[], Some("have claims counted by an extended resource")),
+        (&["cpu", gpus], &[flag], Some("limits nvidia.com/gpu and not example.org/gpus")),
+        (&["cpu", gpus, counted], &[flag], None),
+        (&["cpu", counted], &[flag], None),
+    ] {
+        let text = doctor(vec![queue(covered), admission(args)], |_| {});
+        let found = text.lines().find(|line| line.contains("ClusterQueue team"));
+        let is_it = match expected {
+            Some(expected) => found.is_some_and(|line| line.contains(expected)),
+            None => found.is_none(),
+        };
+        assert!(is_it, "{covered:?} {args:?}: {text}");
+    }
+}

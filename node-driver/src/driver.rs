@@ -24,11 +24,13 @@ use crate::facts::ports::KnownPorts;
 use crate::facts::rails::rails_file;
 use crate::facts::watch::KnownObjects;
 use crate::kernel::network::NetworkError;
+use crate::kubelet::counted::Gpus;
 use crate::kubelet::health::{self, DeviceHealth};
 use crate::kubelet::run::{Shared, beside};
 use crate::prepare::late::LateNics;
 use crate::publish::publisher::{Published, Publisher};
 use crate::setup;
+use anyhow::Context as _;
 use binding::NicBinding;
 use cluster_model::names::DRIVER;
 use kube::Client;
@@ -51,12 +53,17 @@ use std::time::{Instant, SystemTime};
 use steady::{Operations, Surroundings};
 use tokio::sync::Notify;
 use tokio::sync::watch::Sender;
-use topology_graph::{HostRoot, PciAddress, Snapshot};
+use topology_graph::{HostRoot, PciAddress, Snapshot, Topology};
 
 /// Runs the program to its end.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     process::logging::init(&args.log)?;
     cluster_model::drivers::use_file(args.drivers.as_deref())?;
+    for counted in &args.plugin.counted {
+        counted
+            .driver()
+            .with_context(|| format!("--counted {}={}", counted.class, counted.resource))?;
+    }
     let host = host_root(&args);
     // A root without sysfs is a wrong flag. Report it before contacting the cluster.
     host.check()?;
@@ -123,7 +130,7 @@ impl Start<'_> {
 
     async fn driver(self) -> Result<(Driver, Surroundings), NetworkError> {
         let Self { args, host, client, server, shared, node } = self;
-        let Shared { servers, uplinks, ports, health, late, .. } = shared.clone();
+        let Shared { servers, uplinks, ports, health, late, gpus, .. } = shared.clone();
         let (kernel, changes) = open_kernel(host)?.unzip();
         let wake = Arc::new(Notify::new());
         let is_this_machine = kernel.is_some();
@@ -143,6 +150,7 @@ impl Start<'_> {
             cloud,
             ports,
             device_health: health,
+            gpus,
             history: files.load(),
             files,
             setup,
@@ -208,6 +216,8 @@ struct Driver {
     ports: KnownPorts,
     /// Device health for the kubelet.
     device_health: Sender<Vec<DeviceHealth>>,
+    /// The GPUs, for the kubelet.
+    gpus: Sender<Gpus>,
     /// What the looks so far have left.
     history: History,
     /// Where these are kept.
@@ -244,6 +254,7 @@ impl Driver {
         let look = self.read().await?;
         self.tell_health(&look);
         let outcome = look::decide(look, &self.settings, &self.history);
+        self.count_gpus(&outcome.decision);
         Ok(self.keep(outcome))
     }
 
@@ -319,6 +330,19 @@ impl Driver {
         let list = health::device_health(&nics, &look.usage.unresponsive, pool, SystemTime::now());
         let places = look.given.iter().flat_map(|given| &given.places);
         self.device_health.send_replace(health::with_places(list, places));
+    }
+
+    /// Counts the GPUs for the kubelet, if it is to know them.
+    fn count_gpus(&self, decision: &Decision) {
+        if self.gpus.receiver_count() == 0 {
+            return;
+        }
+        let Ok(topology) = Topology::from_spec(&decision.topology) else { return };
+        let mut counts = BTreeMap::new();
+        for gpu in topology.gpus() {
+            *counts.entry(gpu.vendor).or_insert(0) += 1;
+        }
+        self.gpus.send_replace(Some(counts));
     }
 
     /// Reads the interfaces; a recorded machine has none, because its kernel cannot be asked.

@@ -8,6 +8,7 @@
 pub mod args;
 mod authority;
 mod capabilities;
+pub mod counted;
 mod dra;
 pub mod health;
 mod hooks;
@@ -20,19 +21,23 @@ mod upkeep;
 pub mod wire;
 
 use crate::claims::preparer::Preparer;
+use crate::kubelet::counted::{CountService, Gpus};
 use crate::kubelet::dra::DraService;
 use crate::kubelet::health::{HealthService, Watched};
 use crate::kubelet::registration::RegistrationService;
-use crate::kubelet::socket::{Socket, name, remove_dead};
+use crate::kubelet::socket::{PublishedSocket, Socket, name, remove_dead};
+use crate::kubelet::wire::device_plugin_v1beta1::device_plugin_server::DevicePluginServer;
 use crate::kubelet::wire::{dra_v1, health_v1, health_v1alpha1, registration_v1};
 use crate::prepare::error::PrepareError;
 use crate::prepare::local::LocalPreparer;
 use crate::runtime::nri;
+use cluster_model::counted::Counted;
 use node_files::paths::Paths;
 use process::chain::Chain;
 use serve::readiness::{Readiness, Wait};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -82,6 +87,8 @@ pub struct Plugin {
     pub preparer: Preparer,
     /// The devices' health.
     pub health: Watched,
+    /// The resources that count GPUs, and the GPUs.
+    pub counts: Vec<(Counted, watch::Receiver<Gpus>)>,
     /// Registrations that readiness waits for.
     pub awaited: Awaited,
 }
@@ -108,7 +115,7 @@ impl Awaited {
 impl Plugin {
     /// Repairs what an earlier run left, then serves until told to stop.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PluginError> {
-        let Self { paths, instance, nri, node, preparer, health, awaited } = self;
+        let Self { paths, instance, nri, node, preparer, health, counts, awaited } = self;
         let Awaited { readiness, kubelet, runtime } = awaited;
         let repairing = Arc::clone(&node);
         remove_dead_sockets(&paths);
@@ -120,8 +127,8 @@ impl Plugin {
         let hooks = Socket::bind(&paths.run, "namespaces.sock")?;
         let hooked = preparer.clone();
         let registered = Registered::default();
-        let registrar =
-            RegistrationService::new(&paths.driver, endpoint.path(), registered.clone());
+        let info = registration::info(&paths.driver, endpoint.path());
+        let registrar = RegistrationService::new(info, registered.clone());
 
         let mut tasks: JoinSet<Result<(), PluginError>> = JoinSet::new();
         // From now on, messages of hooks are handled; earlier ones are in the records.
@@ -158,6 +165,12 @@ impl Plugin {
         tasks.spawn(hooks::serve(hooks, node, hooked, stop.clone()));
         let registration = registration.publish()?;
         tasks.spawn(serve_registration(registration, registrar, stop.clone()));
+        for (index, (counted, gpus)) in counts.into_iter().enumerate() {
+            let sockets = CountSockets::publish(&paths, suffix, (index, &counted.resource))?;
+            if let Some(service) = CountService::new(&counted, gpus, stop.clone()) {
+                tasks.spawn(sockets.serve(service, stop.clone()));
+            }
+        }
         tasks.spawn(follow(registered, kubelet, stop.clone()));
         let outcome = first_failure(&mut tasks).await;
         stop.cancel();
@@ -185,6 +198,49 @@ fn remove_dead_sockets(paths: &Paths) {
     remove_dead(&paths.run, |name| is_of(name, "probe-", ".sock"));
 }
 
+/// The sockets of a resource that counts GPUs.
+struct CountSockets {
+    endpoint: PublishedSocket,
+    registration: PublishedSocket,
+    registrar: RegistrationService,
+}
+
+impl CountSockets {
+    /// Listens beside the driver's own sockets. The kubelet may refuse the resource; claims are served then.
+    /// Instances have the same registration socket: kubelets before 1.37 know a device plugin by its resource
+    /// only, and would take the end of an instance for that of its successor.
+    fn publish(
+        paths: &Paths,
+        instance: Option<&str>,
+        (index, resource): (usize, &str),
+    ) -> Result<Self, SocketError> {
+        let endpoint =
+            Socket::bind(&paths.plugin(), &name(&format!("dra-count-{index}"), instance))?;
+        let registry = registry_name(paths, Some(&format!("count-{index}")));
+        let registration = Socket::bind(&paths.registry(), &registry)?;
+        let info = counted::info(resource, endpoint.path());
+        let registrar = RegistrationService::new(info, Registered::default());
+        let (endpoint, registration) = (endpoint.publish()?, registration.publish()?);
+        Ok(Self { endpoint, registration, registrar })
+    }
+
+    async fn serve(
+        self,
+        service: CountService,
+        stop: CancellationToken,
+    ) -> Result<(), PluginError> {
+        let (incoming, _removal) = self.endpoint.into_incoming();
+        let incoming = incoming.map(|client| client.map(authority::readable));
+        let service = DevicePluginServer::new(service);
+        let server = Server::builder().add_service(service);
+        let counting =
+            server.serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
+        let registering = serve_registration(self.registration, self.registrar, stop);
+        tokio::try_join!(async { counting.await.map_err(PluginError::from) }, registering)?;
+        Ok(())
+    }
+}
+
 fn registry_name(paths: &Paths, instance: Option<&str>) -> String {
     let stem = instance
         .map_or_else(|| paths.driver.clone(), |instance| format!("{}-{instance}", paths.driver));
@@ -199,7 +255,7 @@ async fn first_failure(tasks: &mut JoinSet<Result<(), PluginError>>) -> Result<(
 }
 
 async fn serve_dra(
-    socket: socket::PublishedSocket,
+    socket: PublishedSocket,
     preparer: Preparer,
     health: Watched,
     stop: CancellationToken,
@@ -222,7 +278,7 @@ async fn serve_dra(
 }
 
 async fn serve_registration(
-    socket: socket::PublishedSocket,
+    socket: PublishedSocket,
     registrar: RegistrationService,
     stop: CancellationToken,
 ) -> Result<(), PluginError> {

@@ -6,7 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-const KUBELET: [&str; 4] = [
+const KUBELET: [&str; 5] = [
+    "deviceplugin-v1beta1/api.proto",
     "dra-v1/api.proto",
     "dra-health-v1/api.proto",
     "dra-health-v1alpha1/api.proto",
@@ -16,16 +17,12 @@ const KUBELET: [&str; 4] = [
 /// Its package has the name of another one.
 const POD_RESOURCES: [&str; 1] = ["podresources-v1/api.proto"];
 
-/// Only a test is a device plugin.
-const DEVICE_PLUGIN: [&str; 1] = ["deviceplugin-v1beta1/api.proto"];
-
 const RUNTIME: [&str; 2] = ["nri-v1alpha1/api.proto", "ttrpc/request.proto"];
 
 #[test]
 fn generated_code_is_current() {
     is_current(&KUBELET, "src/kubelet/generated");
     is_current(&POD_RESOURCES, "src/facts/pod_resources/generated");
-    is_current(&DEVICE_PLUGIN, "../tests/src/node/device_plugin");
     is_current(&RUNTIME, "src/runtime/nri/generated");
 }
 

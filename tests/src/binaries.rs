@@ -85,6 +85,13 @@ pub fn chart_tool(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// A file of Kueue's: `kueue`, `definitions`, `webhooks.yaml`.
+pub fn kueue(name: &str) -> anyhow::Result<PathBuf> {
+    let path = built("DRANET_KUEUE", "tests/neighbours/build")?.join(name);
+    anyhow::ensure!(path.exists(), "`{}` does not exist", path.display());
+    Ok(path)
+}
+
 /// The folder that a variable names. `tests/run` sets the variable; `script` builds the folder.
 fn built(variable: &str, script: &str) -> anyhow::Result<PathBuf> {
     let folder = env::var_os(variable).map(PathBuf::from);

@@ -10,6 +10,7 @@ mod node {
     pub(crate) mod accidents;
     pub(crate) mod api_partition;
     pub(crate) mod campaign;
+    pub(crate) mod counted;
     pub(crate) mod hosts;
     pub(crate) mod interfaces;
     pub(crate) mod late;
@@ -28,7 +29,7 @@ mod node {
 use std::process::ExitCode;
 
 use node::{
-    accidents, campaign, hosts, interfaces, late, memory, nri, rdma, sandboxes, settings,
+    accidents, campaign, counted, hosts, interfaces, late, memory, nri, rdma, sandboxes, settings,
     surroundings, trouble, update,
 };
 use tests::{Options, node::isolated, setting, suite};
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
             trouble::tests(),
             update::tests(),
             late::tests(),
+            counted::tests(),
         ];
         let first = first.into_iter().flatten().filter(|_| part != 2);
         let second = second.into_iter().flatten().filter(|_| part != 1);

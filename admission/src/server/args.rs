@@ -2,6 +2,7 @@
 
 use crate::fabric::FabricPlacement;
 use crate::plan::{Policy, QuotaEscape};
+use cluster_model::counted::Counted;
 use cluster_model::retention::Retention;
 use k8s_openapi::jiff::SignedDuration;
 use process::args::{KubeArgs, LogArgs};
@@ -125,6 +126,10 @@ pub struct PolicyArgs {
     /// the claim that replaces the limits would not count against it
     #[arg(long, value_enum, default_value_t = QuotaEscape::Deny)]
     pub quota_escape: QuotaEscape,
+    /// Extended resource that pods request for each GPU of their claim, so that quotas count it; for the
+    /// DeviceClass of a driver's whole GPUs; may be repeated
+    #[arg(long, value_name = "CLASS=RESOURCE")]
+    pub counted: Vec<Counted>,
     /// Scheduler for pods that get a claim, if they name none or default-scheduler
     #[arg(long, value_name = "NAME")]
     pub scheduler_name: Option<String>,
@@ -150,6 +155,7 @@ impl From<PolicyArgs> for Policy {
             pod_groups,
             unknown_shape,
             quota_escape,
+            counted,
             scheduler_name,
         } = args;
         let admit_unknown = unknown_shape == UnknownShape::Admit;
@@ -167,6 +173,7 @@ impl From<PolicyArgs> for Policy {
             fabric,
             scheduler_name,
             quota_escape,
+            counted,
         }
     }
 }

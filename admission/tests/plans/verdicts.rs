@@ -143,6 +143,39 @@ fn quotas_that_count_the_claim_are_enough() {
     }
 }
 
+/// Where GPUs of claims are counted by an extended resource, a pod requests it beside its claim, and quotas on it
+/// are enough.
+#[test]
+fn counted_gpus_are_requested_beside_the_claim() {
+    const COUNTED: &str = "example.org/gpus";
+    let mut view = cluster(&[GB300]);
+    let quota: ResourceQuota = serde_json::from_value(json!({
+        "metadata": { "namespace": "default", "name": "gpus" },
+        "spec": { "hard": { "requests.nvidia.com/gpu": "8", "requests.example.org/gpus": "8" } },
+    }))
+    .unwrap();
+    view.apply(quota).unwrap();
+    let counted = vec![["gpu.nvidia.com=", COUNTED].concat().parse().unwrap()];
+    let policy = Policy { counted, ..Policy::default() };
+    for (gpus, nics, expected) in [(2, "per-gpu", Some("2")), (4, "2", Some("4"))] {
+        let asked = pod(GPU, gpus, &[("aligned-nics", nics)]);
+        let mut counted = admit(&asked, &view, &policy).unwrap();
+        assert_eq!(counted.warnings, [""; 0]);
+        for list in ["limits", "requests"] {
+            let resources = &mut counted.pod["spec"]["containers"][0]["resources"];
+            let amounts = resources[list].as_object_mut().unwrap();
+            assert_eq!(amounts.remove(COUNTED), expected.map(Value::from), "{list}");
+            if amounts.is_empty() {
+                resources.as_object_mut().unwrap().remove(list);
+            }
+        }
+        // Nothing else differs.
+        let warn = Policy { quota_escape: QuotaEscape::Warn, ..Policy::default() };
+        assert_eq!(counted.pod, admit(&asked, &view, &warn).unwrap().pod);
+    }
+    assert!(admit(&pod(GPU, 1, &[("aligned-nics", "1")]), &view, &Policy::default()).is_err());
+}
+
 fn pool(name: &str, namespaces: Option<&[&str]>) -> NicPool {
     serde_json::from_value(json!({
         "metadata": { "name": name },

@@ -3,12 +3,14 @@
 
 use super::finding::Findings;
 use super::scene::Scene;
-use admission::quota;
+use crate::kinds::CLUSTER_QUEUES;
+use admission::quota::{self, Quotas};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::{self, annotation};
 use cluster_model::nic_drivers;
 use cluster_model::plugin_machines::{has_whole_units, places};
 use dra_allocator::PoolProblem;
+use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Nodes whose slices contradict each other.
@@ -187,13 +189,44 @@ pub(super) fn quotas(scene: &Scene<'_>, found: &mut Findings) {
         if scene.view.class_of_extended_resource(resource).is_some() {
             continue;
         }
-        for key in quota::escaped(scene.view, resource, driver.driver) {
+        let quotas = Quotas { view: scene.view, counted: scene.policy.counted(driver) };
+        for key in quotas.escaped(resource, driver.driver) {
             let message = format!(
                 "limits {}, which does not count the claims that replace the limits of pods; {}",
                 quota::limited(resource),
-                quota::instead(resource, driver.driver)
+                quotas.instead(resource, driver.driver)
             );
             found.warning(format!("ResourceQuota {}/{}", key.namespace, key.name), message);
+        }
+    }
+}
+
+/// `ClusterQueue`s of Kueue that limit GPUs of device plugins, and not the resource that counts claims.
+pub(super) fn queues(scene: &Scene<'_>, found: &mut Findings) {
+    for queue in scene.seen.of_kind(CLUSTER_QUEUES.name) {
+        let groups = queue["spec"]["resourceGroups"].as_array().into_iter().flatten();
+        let covered = groups.filter_map(|group| group["coveredResources"].as_array()).flatten();
+        let covered: Vec<_> = covered.filter_map(Value::as_str).collect();
+        for (driver, resource) in resources().filter(|(_, it)| covered.contains(it)) {
+            let counted = scene.policy.counted(driver);
+            if scene.census.with(driver.driver).is_empty()
+                || counted.is_some_and(|counted| covered.contains(&counted))
+            {
+                continue;
+            }
+            let message = match counted {
+                Some(counted) => format!(
+                    "limits {resource} and not {counted}, which pods request for the GPUs of their \
+                     claims, so Kueue admits none of them; limit {counted}"
+                ),
+                None => format!(
+                    "limits {resource}, which counts no claims of single pods, of groups of pods and of \
+                     Deployments, so they are denied, or run beyond it; have claims counted by an extended \
+                     resource (`counted` of the chart), and limit that"
+                ),
+            };
+            let name = queue["metadata"]["name"].as_str().unwrap_or_default();
+            found.warning(format!("ClusterQueue {name}"), message);
         }
     }
 }

@@ -33,6 +33,7 @@ pub(super) const CHECKS: [Check; 20] = [
             cluster::without_gpu_driver,
             cluster::without_graph,
             cluster::quotas,
+            cluster::queues,
             cluster::limit_ranges,
         ],
     ),

@@ -34,6 +34,7 @@ pub(super) async fn driver(server: &FakeServer, root: &TempDir, cloud: CloudMeta
         cloud,
         ports: KnownPorts::default(),
         device_health: Sender::default(),
+        gpus: Sender::default(),
         history: files.load(),
         files,
         setup: None,

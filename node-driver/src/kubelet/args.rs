@@ -4,6 +4,7 @@ use crate::kernel::attach::{AttachMode, SYSCTL};
 use crate::prepare::cdi::NcclTopoFile;
 use crate::prepare::effects::Faults;
 use crate::prepare::plan::Policy;
+use cluster_model::counted::Counted;
 use node_files::paths::Paths;
 use std::path::PathBuf;
 
@@ -77,6 +78,10 @@ pub struct PluginArgs {
     /// be repeated
     #[arg(long = "network-namespace", value_name = "NAMESPACE", value_parser = cluster_model::network_config::permission)]
     pub network_namespaces: Vec<String>,
+    /// Extended resource of which the node has as many as GPUs, so that quotas count those of claims; for
+    /// the DeviceClass of a driver's whole GPUs, as admission has it; may be repeated
+    #[arg(long, value_name = "CLASS=RESOURCE")]
+    pub counted: Vec<Counted>,
     /// What else pods may get
     #[command(flatten)]
     pub policy: Policy,

@@ -59,15 +59,19 @@ pub(super) struct RegistrationService {
 }
 
 impl RegistrationService {
-    /// Creates the service for a driver that serves at `endpoint`.
-    pub(super) fn new(driver: &str, endpoint: &Path, registered: Registered) -> Self {
-        let info = PluginInfo {
-            r#type: DRA_PLUGIN.to_owned(),
-            name: driver.to_owned(),
-            endpoint: endpoint.display().to_string(),
-            supported_versions: SUPPORTED_VERSIONS.map(str::to_owned).to_vec(),
-        };
+    /// Creates the service for a plugin.
+    pub(super) fn new(info: PluginInfo, registered: Registered) -> Self {
         Self { info, registered }
+    }
+}
+
+/// What the driver that serves at `endpoint` tells the kubelet.
+pub(super) fn info(driver: &str, endpoint: &Path) -> PluginInfo {
+    PluginInfo {
+        r#type: DRA_PLUGIN.to_owned(),
+        name: driver.to_owned(),
+        endpoint: endpoint.display().to_string(),
+        supported_versions: SUPPORTED_VERSIONS.map(str::to_owned).to_vec(),
     }
 }
 
@@ -83,10 +87,10 @@ impl Registration for RegistrationService {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let RegistrationStatus { plugin_registered, error } = request.into_inner();
         let state = if plugin_registered {
-            tracing::info!("Registered with the kubelet");
+            tracing::info!(plugin = self.info.name, "Registered with the kubelet");
             State::Registered
         } else {
-            tracing::error!(error, "Kubelet refused the registration");
+            tracing::error!(error, plugin = self.info.name, "Kubelet refused the registration");
             State::Refused(error)
         };
         self.registered.0.send_replace(state);

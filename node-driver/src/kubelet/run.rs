@@ -7,6 +7,7 @@ use crate::facts::ports::KnownPorts;
 use crate::kernel::attach::dhcp::keeper::Keepers;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kubelet::args::PluginArgs;
+use crate::kubelet::counted::Gpus;
 use crate::kubelet::health::DeviceHealth;
 use crate::kubelet::{Awaited, Plugin, capabilities};
 use crate::prepare::Abandoned;
@@ -42,6 +43,8 @@ pub struct Shared {
     pub loading: LoadingDriver,
     /// The NICs that are bound late, as publication sees them.
     pub late: LateNics,
+    /// The GPUs of the machine.
+    pub gpus: Sender<Gpus>,
 }
 
 /// Serves the kubelet until a signal; does nothing if no kubelet is configured.
@@ -61,7 +64,9 @@ pub async fn beside(
     let health = shared.health.subscribe();
     let preparer = Preparer::new(client.clone(), name, Arc::clone(&node));
     let instance = args.instance.clone();
-    Plugin { paths, instance, nri, node, preparer, health, awaited }.serve(stop).await?;
+    let counts = args.counted.iter().map(|counted| (counted.clone(), shared.gpus.subscribe()));
+    let counts = counts.collect();
+    Plugin { paths, instance, nri, node, preparer, health, counts, awaited }.serve(stop).await?;
     Ok(())
 }
 

@@ -116,8 +116,9 @@ impl Bench {
         let instance = instance.map(str::to_owned);
         let readiness = Readiness::default();
         let awaited = Awaited::new(&readiness, false);
+        let counts = Vec::new();
         let plugin =
-            Plugin { paths, instance, nri: None, node, preparer, health: watched, awaited };
+            Plugin { paths, instance, nri: None, node, preparer, health: watched, counts, awaited };
         let stop = CancellationToken::new();
         (tokio::spawn(plugin.serve(stop.clone())), stop, health, readiness)
     }

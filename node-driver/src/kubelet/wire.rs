@@ -14,6 +14,10 @@
     reason = "generated code"
 )]
 
+/// `k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1`.
+#[rustfmt::skip]
+#[path = "generated/v1beta1.rs"]
+pub mod device_plugin_v1beta1;
 /// `k8s.io/kubelet/pkg/apis/dra/v1`.
 #[rustfmt::skip]
 #[path = "generated/k8s.io.kubelet.pkg.apis.dra.v1.rs"]

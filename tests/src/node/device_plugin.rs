@@ -1,35 +1,20 @@
 //! A device plugin that offers GPUs by their UUIDs, as NVIDIA's does. It gives a container the UUIDs of
 //! its GPUs in `NVIDIA_VISIBLE_DEVICES`.
 
-#[allow(
-    missing_docs,
-    missing_debug_implementations,
-    unreachable_pub,
-    unused_qualifications,
-    clippy::all,
-    clippy::pedantic,
-    clippy::absolute_paths,
-    clippy::allow_attributes_without_reason,
-    clippy::unwrap_used,
-    reason = "generated code"
-)]
-#[rustfmt::skip]
-mod v1beta1;
-
 use std::{collections::BTreeMap, path::Path, pin::Pin, time::Duration};
 
 use anyhow::Context;
 use futures::{Stream, StreamExt, stream};
+use node_driver::kubelet::wire::device_plugin_v1beta1::{
+    self as api,
+    device_plugin_server::{DevicePlugin as Api, DevicePluginServer},
+    registration_client::RegistrationClient,
+};
 use tokio::{net::UnixListener, task::JoinHandle};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{
     Request, Response, Status,
     transport::{Endpoint, Server},
-};
-use v1beta1::{
-    self as api,
-    device_plugin_server::{DevicePlugin as Api, DevicePluginServer},
-    registration_client::RegistrationClient,
 };
 
 use crate::{Check, eventually};

@@ -1,0 +1,192 @@
+//! Kueue: what it counts of each kind of workload, with and without an extended resource that counts the GPUs
+//! of claims.
+
+use std::{collections::BTreeSet, fmt::Write as _, sync::Arc, time::Duration};
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tests::{
+    Check, ControlPlane, Scope, eventually, installation::Installation, kueue::Kueue, suite::Test,
+    with_last_scope,
+};
+
+use super::{
+    kinds::{KINDS, Kind},
+    outcome::{nodes, row},
+};
+
+pub(crate) const GPU: &str = "nvidia.com/gpu";
+pub(crate) const COUNTED: &str = "example.org/aligned-gpus";
+pub(crate) const FABRIC: &str = "topology.dranet.io/fabric";
+/// Nothing here serves an aggregated API.
+const GATES: &str = "VisibilityOnDemand=false";
+const SOON: Duration = Duration::from_mins(1);
+/// The nodes of each of the two fabrics.
+const NODES: usize = 10;
+
+pub(crate) fn tests() -> Vec<Test> {
+    tests::tests![kueue_counts_the_gpus_of_every_kind]
+}
+
+/// Where claims are not counted, pods and Deployments run beyond their quota, and no node has the GPUs that
+/// topology-aware scheduling looks for.
+async fn kueue_counts_the_gpus_of_every_kind(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let plane = &*plane;
+    let rows = with_last_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(plane, scope).await?;
+        with_nodes(&installation).await?;
+        installation.start_fabric_controllers(1, &[]).await?;
+        labelled(scope).await?;
+        installation.start_replicas(1, &["--fabric-controller", "--quota-escape=warn"]).await?;
+        let _kueue = Kueue::start(plane, scope, &json!({}), GATES).await?;
+        outcomes(scope, "limits", GPU).await
+    })
+    .await?;
+    insta::assert_snapshot!("without_a_counting_resource", rows);
+
+    let rows = with_last_scope(plane.client(), async |scope| {
+        let mut installation = Installation::installed(plane, scope);
+        counting(scope).await?;
+        installation.start_fabric_controllers(1, &[]).await?;
+        let counted = format!("--counted=gpu.nvidia.com={COUNTED}");
+        installation.start_replicas(1, &["--fabric-controller", &counted]).await?;
+        // Of Jobs and StatefulSets Kueue reads the templates, which keep their limits.
+        let outputs = json!({ COUNTED: "1" });
+        let as_counted = json!({"input": GPU, "strategy": "Replace", "outputs": outputs});
+        let resources = json!({"transformations": [as_counted]});
+        let _kueue = Kueue::start(plane, scope, &resources, GATES).await?;
+        let rows = outcomes(scope, "counted", COUNTED).await?;
+        by_topology_on_one_fabric(scope).await?;
+        Ok(rows)
+    })
+    .await?;
+    insta::assert_snapshot!("with_a_counting_resource", rows);
+    Ok(())
+}
+
+/// Two fabrics of nodes with four GPUs each.
+async fn with_nodes(installation: &Installation<'_>) -> anyhow::Result<()> {
+    for fabric in ["a", "b"] {
+        let first = installation.gb300_in(&format!("{fabric}-0"), fabric).await?;
+        for index in 1..NODES {
+            installation.add_copy(&first, &format!("{fabric}-{index}")).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the nodes have the labels of their fabrics.
+async fn labelled(scope: &Scope) -> anyhow::Result<()> {
+    let all: Api<Node> = Api::all(scope.client());
+    eventually(SOON, async || {
+        let labelled = all.list(&ListParams::default().labels(FABRIC)).await?.items.len();
+        Ok(Check::that(labelled == 2 * NODES, || format!("{labelled} nodes are labelled")))
+    })
+    .await
+}
+
+/// Adds to the nodes what their kubelets say for node-driver (`a_kubelet_counts_gpus` of suite `node`).
+async fn counting(scope: &Scope) -> anyhow::Result<()> {
+    let all: Api<Node> = Api::all(scope.client());
+    let amounts = json!({ COUNTED: "4" });
+    let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
+    for node in all.list(&ListParams::default()).await? {
+        let patch = Patch::Merge(&status);
+        all.patch_status(&node.name_any(), &PatchParams::default(), &patch).await?;
+    }
+    Ok(())
+}
+
+/// Creates each kind in a queue of its own, whose quota is on this resource, and returns the table of what
+/// Kueue makes of them.
+async fn outcomes(scope: &Scope, prefix: &str, resource: &str) -> anyhow::Result<String> {
+    for kind in &KINDS {
+        let queue = format!("{prefix}-{}", kind.queue);
+        for object in queues(&queue, resource, kind.queue == "topology") {
+            scope.apply(serde_json::from_value(object)?).await?;
+        }
+        for object in (kind.objects)(&queue, resource) {
+            scope.apply(serde_json::from_value(object)?).await?;
+        }
+    }
+    let mut table = String::new();
+    for kind in &KINDS {
+        let found = outcome(scope, kind, &format!("{prefix}-{}", kind.queue), resource).await;
+        writeln!(table, "{}", found.with_context(|| format!("{}; so far:\n{table}", kind.name))?)?;
+    }
+    Ok(table)
+}
+
+/// The row of a kind, as soon as Kueue has looked at all of its workloads.
+async fn outcome(
+    scope: &Scope,
+    kind: &Kind,
+    queue: &str,
+    resource: &str,
+) -> anyhow::Result<String> {
+    eventually(SOON, async || {
+        Ok(match row(scope, (kind, queue), resource).await? {
+            Ok(row) => Check::Done(row),
+            Err(why) => Check::NotYet(why),
+        })
+    })
+    .await
+}
+
+/// A queue with a quota of four of the resource; with a topology, on flavor `tas`.
+fn queues(name: &str, resource: &str, has_topology: bool) -> [Value; 5] {
+    let object = |kind: &str, name: &str, spec: Value| {
+        json!({
+            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind,
+            "metadata": {"name": name}, "spec": spec,
+        })
+    };
+    let levels = [FABRIC, "kubernetes.io/hostname"].map(|label| json!({"nodeLabel": label}));
+    let quotas = [("cpu", "100"), ("memory", "1Ti"), (resource, "4")];
+    let covered = quotas.map(|(name, _)| name);
+    let quotas = quotas.map(|(name, quota)| json!({"name": name, "nominalQuota": quota}));
+    let flavor = if has_topology { "tas" } else { "gb300" };
+    let by_topology = json!({"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "net"});
+    [
+        object("Topology", "net", json!({ "levels": levels })),
+        object("ResourceFlavor", "gb300", json!({})),
+        object("ResourceFlavor", "tas", by_topology),
+        object(
+            "ClusterQueue",
+            name,
+            json!({
+                "namespaceSelector": {},
+                "resourceGroups": [{
+                    "coveredResources": covered,
+                    "flavors": [{"name": flavor, "resources": quotas}],
+                }],
+            }),
+        ),
+        object("LocalQueue", name, json!({ "clusterQueue": name })),
+    ]
+}
+
+/// Waits until both pods of the Job by topology are bound; they are on one fabric.
+async fn by_topology_on_one_fabric(scope: &Scope) -> anyhow::Result<()> {
+    let all: Api<Node> = Api::all(scope.client());
+    let bound = eventually(SOON, async || {
+        let bound = nodes(scope, "batch.kubernetes.io/job-name=counted-topology").await?;
+        if bound.len() == 2 {
+            Ok(Check::Done(bound))
+        } else {
+            Ok(Check::NotYet(format!("{bound:?}")))
+        }
+    })
+    .await?;
+    let mut fabrics = BTreeSet::new();
+    for node in &bound {
+        fabrics.insert(all.get(node).await?.labels()[FABRIC].clone());
+    }
+    assert_eq!(fabrics.len(), 1, "{bound:?}");
+    Ok(())
+}

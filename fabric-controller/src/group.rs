@@ -285,7 +285,7 @@ impl Group {
     }
 
     /// Whether it waits and its volumes matter.
-    pub(crate) fn waits_with_volumes(&self) -> bool {
+    pub fn waits_with_volumes(&self) -> bool {
         self.gated().any(|member| member.ask.has_volumes())
     }
 

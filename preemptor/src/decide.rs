@@ -2,7 +2,7 @@
 
 use super::chosen::key_of;
 use super::decision::{Cluster, Decision, NoPreemption, PodId, Preemption, Refusal, Rules};
-use super::pods::WaitingPod;
+use super::pods::{WaitingPod, WaitingStage};
 use super::scene::Scene;
 use super::units::Units;
 use super::{groups, moves, singles};
@@ -98,7 +98,7 @@ fn waiters(cluster: Cluster<'_>, now: Timestamp) -> Vec<Waiter<'_>> {
     let served = cluster.served();
     let pods = pods.waiting().filter(|(_, pod)| {
         !pod.waits_for_fabric
-            && !pod.is_gated
+            && pod.stage != WaitingStage::Gated
             && !served.contains(&*pod.uid)
             && (pod.ask.has_claims() || Extended::new(&pod.ask.requests, view).is_some())
     });
@@ -175,7 +175,7 @@ impl Waiter<'_> {
     /// Whether its scheduler runs, and has found no node. Nobody leaves for a pod that nobody would bind.
     fn was_tried(&self) -> bool {
         match self {
-            Self::Pod(_, pod) => pod.was_tried,
+            Self::Pod(_, pod) => pod.stage == WaitingStage::Unschedulable,
             Self::Group(..) => true,
         }
     }

@@ -74,12 +74,21 @@ pub struct WaitingPod {
     pub kind: Arc<Ask>,
     /// Whether it has the gate of fabric-controller.
     pub waits_for_fabric: bool,
-    /// Whether it has scheduling gates of others.
-    pub is_gated: bool,
+    /// How far its scheduler has come with it.
+    pub stage: WaitingStage,
     /// Whether kube-scheduler places it with its PodGroup.
     pub is_in_pod_group: bool,
-    /// Whether a scheduler has found no node for it.
-    pub was_tried: bool,
+}
+
+/// How far the scheduler has come with a pod without a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitingStage {
+    /// It has scheduling gates of others than fabric-controller.
+    Gated,
+    /// Nobody has looked at it.
+    New,
+    /// The scheduler has found no node.
+    Unschedulable,
 }
 
 impl Pods {
@@ -151,7 +160,7 @@ impl Pods {
 }
 
 /// Whether a scheduler has found no node for a pod.
-fn was_tried(pod: &Pod) -> bool {
+fn is_unschedulable(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut scheduled = conditions.filter(|it| it.type_ == "PodScheduled" && it.status == "False");
     scheduled.any(|it| it.reason.as_deref() == Some("Unschedulable"))
@@ -220,9 +229,12 @@ impl PodIndex {
             ask: Arc::new(Ask::new(pod)),
             kind: self.asks.share(Ask::of_kind(pod)),
             waits_for_fabric: !ours.is_empty(),
-            is_gated: !others.is_empty(),
+            stage: match others[..] {
+                [] if is_unschedulable(pod) => WaitingStage::Unschedulable,
+                [] => WaitingStage::New,
+                _ => WaitingStage::Gated,
+            },
             is_in_pod_group: spec.scheduling_group.is_some(),
-            was_tried: was_tried(pod),
         }
     }
 }

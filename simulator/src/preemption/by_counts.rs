@@ -79,7 +79,9 @@ fn place(pods: &[u32], mut nodes: Vec<Node>, open: &[usize]) -> Option<Vec<usize
             let (_, node, leaving) = candidates.min_by_key(|(harm, node, _)| (*harm, *node))?;
             for low in leaving {
                 victims.insert(low.job);
-                nodes.iter_mut().for_each(|node| node.end(low.job));
+                for node in &mut nodes {
+                    node.end(low.job);
+                }
             }
             Some(node)
         })?;

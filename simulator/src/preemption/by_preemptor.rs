@@ -76,7 +76,7 @@ impl ByPreemptor {
                 let uid = bound.pod.uid.to_string();
                 let held = Held { node: bound.node, placement: &bound.placement, uid: &uid };
                 let spec = json!({ "nodeName": node_name(bound.node) });
-                let mut pod = self.pod((*job, index), &tasks[*job], spec);
+                let mut pod = pod_of((*job, index), &tasks[*job], spec);
                 pod["metadata"]["uid"] = uid.as_str().into();
                 pod["status"]["phase"] = "Running".into();
                 pod["status"]["startTime"] = time(state.started).into();
@@ -91,32 +91,6 @@ impl ByPreemptor {
             self.view.apply(object).expect("the node is known");
         }
         self.closed.clone_from(closed);
-    }
-
-    /// A pod of a job.
-    fn pod(&self, (job, index): (usize, usize), task: &Task, mut spec: Value) -> Value {
-        let gpus = i64::from(task.pods[index]);
-        let requests = json!({
-            "cpu": (gpus * POD_CPUS_PER_GPU).to_string(),
-            "memory": format!("{}Gi", gpus * POD_GIB_PER_GPU),
-        });
-        let name = pod_name(job, index);
-        spec["priority"] = task.priority.into();
-        spec["containers"] = json!([{ "name": "job", "resources": { "requests": requests } }]);
-        spec["resourceClaims"] =
-            json!([{ "name": "devices", "resourceClaimTemplateName": template(task.pods[index]) }]);
-        let status =
-            json!({ "resourceClaimStatuses": [{ "name": "devices", "resourceClaimName": name }] });
-        let mut metadata = json!({
-            "name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": "1",
-            "creationTimestamp": time(task.submitted),
-        });
-        if task.pods.len() > 1 {
-            let group = group_name(job);
-            metadata["labels"] = json!({ label::FABRIC_GROUP: group });
-            metadata["annotations"] = json!({ annotation::FABRIC: group });
-        }
-        json!({ "metadata": metadata, "spec": spec, "status": status })
     }
 
     fn add(&mut self, gpus: u32, pod: Value, held: Option<Held<'_>>) {
@@ -158,7 +132,7 @@ impl Decider for ByPreemptor {
         for (index, gpus) in task.pods.iter().enumerate() {
             let gate = json!({ "schedulingGates": [{ "name": GATE_FABRIC }] });
             let spec = if task.pods.len() > 1 { gate } else { json!({}) };
-            self.add(*gpus, self.pod((job, index), task, spec), None);
+            self.add(*gpus, pod_of((job, index), task, spec), None);
         }
         let groups = self.groups();
         let known = Known {
@@ -202,4 +176,30 @@ fn moment(at: Millis) -> Timestamp {
 
 fn time(at: Millis) -> String {
     moment(at).to_string()
+}
+
+/// A pod of a job.
+fn pod_of((job, index): (usize, usize), task: &Task, mut spec: Value) -> Value {
+    let gpus = i64::from(task.pods[index]);
+    let requests = json!({
+        "cpu": (gpus * POD_CPUS_PER_GPU).to_string(),
+        "memory": format!("{}Gi", gpus * POD_GIB_PER_GPU),
+    });
+    let name = pod_name(job, index);
+    spec["priority"] = task.priority.into();
+    spec["containers"] = json!([{ "name": "job", "resources": { "requests": requests } }]);
+    spec["resourceClaims"] =
+        json!([{ "name": "devices", "resourceClaimTemplateName": template(task.pods[index]) }]);
+    let status =
+        json!({ "resourceClaimStatuses": [{ "name": "devices", "resourceClaimName": name }] });
+    let mut metadata = json!({
+        "name": name, "namespace": NAMESPACE, "uid": name, "resourceVersion": "1",
+        "creationTimestamp": time(task.submitted),
+    });
+    if task.pods.len() > 1 {
+        let group = group_name(job);
+        metadata["labels"] = json!({ label::FABRIC_GROUP: group });
+        metadata["annotations"] = json!({ annotation::FABRIC: group });
+    }
+    json!({ "metadata": metadata, "spec": spec, "status": status })
 }

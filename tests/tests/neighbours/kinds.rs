@@ -64,12 +64,12 @@ fn stateful_set(queue: &str, _: &str) -> Vec<Value> {
 }
 
 fn jobs(queue: &str, _: &str) -> Vec<Value> {
-    let one = |index: usize| job(&format!("{queue}-{index}"), queue, template(2, &[]));
+    let one = |index: usize| job(&format!("{queue}-{index}"), queue, &template(2, &[]));
     (0..2).map(one).collect()
 }
 
 fn by_annotation(queue: &str, resource: &str) -> Vec<Value> {
-    vec![job(queue, queue, without_limits(4, resource))]
+    vec![job(queue, queue, &without_limits(4, resource))]
 }
 
 /// Topology-aware scheduling looks on nodes for what the template has limits on.
@@ -77,7 +77,7 @@ fn by_topology(queue: &str, resource: &str) -> Vec<Value> {
     let mut template =
         if resource == COUNTED { without_limits(2, resource) } else { template(2, &[]) };
     template["metadata"]["annotations"][REQUIRED] = FABRIC.into();
-    vec![job(queue, queue, template)]
+    vec![job(queue, queue, &template)]
 }
 
 /// The template of a pod with `dranet.io/gpus`. Kueue counts of it what its author says beside the annotation.
@@ -98,7 +98,7 @@ fn pod(name: &str, queue: &str, mut pod: Value) -> Value {
     pod
 }
 
-fn job(name: &str, queue: &str, template: Value) -> Value {
+fn job(name: &str, queue: &str, template: &Value) -> Value {
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "labels": {QUEUE: queue}},

@@ -28,7 +28,9 @@ impl Room<'_> {
     ) {
         if volumes.is_for_one {
             places.truncate(1);
-            places.iter_mut().for_each(|places| places.count = 1);
+            for only in places.iter_mut() {
+                only.count = 1;
+            }
             return;
         }
         let mut firsts: BTreeMap<Vec<Reach>, usize> = BTreeMap::new();

@@ -18,15 +18,15 @@ mod reservation;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::sync::Arc;
 
 use topology_graph::PathKind;
 
-use crate::claims::{ClaimError, Placement, Placer, Shape};
+use crate::claims::{ClaimError, Placer, Shape};
 use crate::cluster::Cluster;
 use crate::communication::Communication;
+use crate::decider::Preempting;
 use crate::policy::{Candidate, Pod, Policy, best};
-use crate::preemption::Preempting;
+use crate::running::{Bound, Running};
 use crate::workload::{Millis, Task, Workload};
 use reservation::Reservation;
 
@@ -103,28 +103,6 @@ pub struct Record {
     pub lost: u128,
     /// GPUs times the time that jobs ran and do not run again, up to the last submission.
     pub useful: u128,
-}
-
-/// A running pod.
-#[derive(Clone, Debug)]
-pub struct Bound {
-    /// The pod.
-    pub pod: Pod,
-    /// Its node.
-    pub node: usize,
-    /// What it has there.
-    pub placement: Arc<Placement>,
-}
-
-/// A running job.
-#[derive(Clone, Debug)]
-pub struct Running {
-    /// Since when it runs.
-    pub started: Millis,
-    /// Its pods.
-    pub bound: Vec<Bound>,
-    /// How many times longer it takes than with near NICs.
-    slowdown: f64,
 }
 
 /// What a job did before it was evicted.

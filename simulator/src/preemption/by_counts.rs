@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::{Decider, Situation};
+use crate::decider::{Decider, Situation};
 use crate::workload::Millis;
 
 /// kube-scheduler.

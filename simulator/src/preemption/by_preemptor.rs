@@ -15,9 +15,9 @@ use k8s_openapi::jiff::Timestamp;
 use preemptor::{Budgets, Cluster as Known, Pods, Rules, decide_on};
 use serde_json::{Value, json};
 
-use super::{Decider, Situation};
 use crate::claims::{Claims, NAMESPACE};
 use crate::cluster::{Cluster, node_name};
+use crate::decider::{Decider, Situation};
 use crate::objects::{self, Held};
 use crate::policy::{POD_CPUS_PER_GPU, POD_GIB_PER_GPU};
 use crate::workload::{Millis, Task};

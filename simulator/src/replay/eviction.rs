@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::Replay;
 use crate::claims::ClaimError;
-use crate::preemption::Situation;
+use crate::decider::Situation;
 use crate::workload::Millis;
 
 impl Replay<'_> {

@@ -85,13 +85,20 @@ impl Answers {
         if self.plan["denied"].is_object() && outcome.denied.is_none() {
             all.push("plan: denied; it was created".to_owned());
         }
-        let evicts = self.simulate["placed"][0]["evicts"].is_array();
+        let placements = self.simulate["placed"].as_array().into_iter().flatten();
+        let evicts = placements.into_iter().any(|placed| placed["evicts"].is_array());
         let is_held = outcome.bound.iter().any(|bound| bound.is_held);
         if is_held && !self.explains_binding() {
             all.push("explain: does not say that it waits for binding conditions".to_owned());
         }
         if self.explains_a_fit() == outcome.bound.is_empty() && !evicts && !is_held {
             all.push(format!("explain: fits is {}", !outcome.bound.is_empty()));
+        }
+        let fits = names(&self.explain["fits"]);
+        let mut nodes = outcome.bound.iter().map(|bound| bound.node.as_str());
+        let is_elsewhere = !outcome.bound.is_empty() && !nodes.any(|node| fits.contains(node));
+        if self.is_a_group() && is_elsewhere && !evicts && !fits.is_empty() {
+            all.push(format!("explain: the first fits on {fits:?}; bound: {:?}", outcome.bound));
         }
         for (number, bound) in outcome.bound.iter().enumerate() {
             all.extend(self.misplaced(number, bound, evicts));
@@ -134,7 +141,9 @@ impl Answers {
         let mut all = Vec::new();
         let Bound { node, devices, .. } = bound;
         let fits = &self.explain["fits"];
-        if fits.is_array() && !names(fits).contains(node.as_str()) && !evicts {
+        // Of a group, it is said of the first pod; the others may have to be elsewhere.
+        let is_said = fits.is_array() && !evicts && !self.is_a_group();
+        if is_said && !names(fits).contains(node.as_str()) {
             all.push(format!("explain: fits on {fits}; bound to {node}"));
         }
         let mut planned = self.plan["nodes"].as_array().into_iter().flatten();

@@ -71,8 +71,24 @@ fn used<'a>(queue: &'a Value, resource: &str) -> &'a str {
     found.and_then(|usage| usage["total"].as_str()).unwrap_or("0")
 }
 
-/// The nodes of the pods with this label that are bound.
-pub(crate) async fn nodes(scope: &Scope, labels: &str) -> anyhow::Result<Vec<String>> {
+/// The nodes of the pods with this label; for each without one, its gates and what its conditions say.
+pub(crate) async fn nodes(
+    scope: &Scope,
+    labels: &str,
+) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let pods = scope.api::<Pod>().list(&ListParams::default().labels(labels)).await?;
-    Ok(pods.items.into_iter().filter_map(|pod| pod.spec?.node_name).collect())
+    let (mut nodes, mut waiting) = (Vec::new(), Vec::new());
+    for pod in pods.items {
+        let spec = pod.spec.unwrap_or_default();
+        match spec.node_name {
+            Some(node) => nodes.push(node),
+            None => {
+                let conditions = pod.status.into_iter().flat_map(|it| it.conditions.into_iter());
+                let said = conditions.flatten().filter_map(|it| it.message);
+                let said: Vec<String> = said.collect();
+                waiting.push(format!("{:?} {said:?}", spec.scheduling_gates));
+            }
+        }
+    }
+    Ok((nodes, waiting))
 }

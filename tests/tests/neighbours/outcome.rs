@@ -80,15 +80,13 @@ pub(crate) async fn nodes(
     let (mut nodes, mut waiting) = (Vec::new(), Vec::new());
     for pod in pods.items {
         let spec = pod.spec.unwrap_or_default();
-        match spec.node_name {
-            Some(node) => nodes.push(node),
-            None => {
-                let conditions = pod.status.into_iter().flat_map(|it| it.conditions.into_iter());
-                let said = conditions.flatten().filter_map(|it| it.message);
-                let said: Vec<String> = said.collect();
-                waiting.push(format!("{:?} {said:?}", spec.scheduling_gates));
-            }
+        if let Some(node) = spec.node_name {
+            nodes.push(node);
+            continue;
         }
+        let conditions = pod.status.into_iter().flat_map(|status| status.conditions);
+        let said: Vec<String> = conditions.flatten().filter_map(|it| it.message).collect();
+        waiting.push(format!("{:?} {said:?}", spec.scheduling_gates));
     }
     Ok((nodes, waiting))
 }

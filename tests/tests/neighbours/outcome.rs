@@ -84,7 +84,7 @@ pub(crate) async fn nodes(
             nodes.push(node);
             continue;
         }
-        let conditions = pod.status.into_iter().flat_map(|status| status.conditions);
+        let conditions = pod.status.into_iter().filter_map(|status| status.conditions);
         let said: Vec<String> = conditions.flatten().filter_map(|it| it.message).collect();
         waiting.push(format!("{:?} {said:?}", spec.scheduling_gates));
     }

@@ -27,8 +27,12 @@ const POD: &str = "nccl-2nic";
 const POD_FILE: &str = "deploy/examples/aks-gb300/2nic-aligned.yaml";
 const TEMPLATE_FILE: &str = "deploy/examples/upstream/aks-gb300-2nic.yaml";
 /// Kinds whose definitions are not on the control plane of the tests.
-const FOREIGN_GROUPS: [&str; 3] =
-    ["apiVersion: jobset.x-k8s.io/", "apiVersion: kubeflow.org/", "apiVersion: kustomize.config"];
+const FOREIGN_GROUPS: [&str; 4] = [
+    "apiVersion: jobset.x-k8s.io/",
+    "apiVersion: kubeflow.org/",
+    "apiVersion: kueue.x-k8s.io/",
+    "apiVersion: kustomize.config",
+];
 
 pub(crate) fn tests() -> Vec<Test> {
     let all = tests::tests![

@@ -112,6 +112,9 @@ impl Controller {
         sizes: &mut Sizes,
         memory: &mut Memory,
     ) -> Result<bool, ApiError> {
+        if watched.objects().pods.waiting().any(|(_, pod)| pod.ask.has_volumes()) {
+            self.volumes.listed().await;
+        }
         let rules::ReadRules { begun, stray } = rules::read(&self.list_rules().await?);
         if !stray.is_empty() {
             tracing::info!(rules = stray.len(), "Removing rules of a preemption that never began");
@@ -165,9 +168,6 @@ impl Controller {
     ) -> Result<bool, ApiError> {
         let objects = watched.objects();
         let mut groups = objects.groups.groups();
-        if objects.pods.waiting().any(|(_, pod)| pod.ask.has_volumes()) {
-            self.volumes.listed().await;
-        }
         // Groups whose owner could not be read have no gated pods then.
         sizes.fill(&self.client, &mut groups).await;
         let begun: Vec<_> = begun.iter().map(Begun::as_decided).collect();

@@ -6,7 +6,7 @@ use super::{ResolvedVolumes, is_in_zone, is_selected};
 use crate::room::{Places, Room};
 use dra_allocator::node::Node;
 use k8s_openapi::api::core::v1::PersistentVolume;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// Where a volume can be used.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,22 +33,18 @@ impl Room<'_> {
             }
             return;
         }
-        let mut firsts: BTreeMap<Vec<Reach>, usize> = BTreeMap::new();
-        for first in places.iter() {
-            let Some(reached) = self.reached_from(first.node, volumes) else { continue };
-            firsts.entry(reached).or_insert(0);
-        }
-        let sum = |reached: &[Reach]| {
-            let there = places.iter().filter(|places| self.is_reached(places.node, reached));
-            there.fold(0_usize, |sum, places| sum.saturating_add(places.count))
-        };
-        for (reached, left) in &mut firsts {
-            *left = sum(reached);
-        }
-        let fewest = firsts.into_iter().min_by_key(|(_, left)| *left);
-        if let Some((reached, _)) = fewest {
+        let firsts = places.iter().filter_map(|first| self.reached_from(first.node, volumes));
+        let firsts: BTreeSet<Vec<Reach>> = firsts.collect();
+        let fewest = firsts.into_iter().min_by_key(|reached| self.left(places, reached));
+        if let Some(reached) = fewest {
             places.retain(|places| self.is_reached(places.node, &reached));
         }
+    }
+
+    /// How many places are left where these volumes can be used.
+    fn left(&self, places: &[Places<'_>], reached: &[Reach]) -> usize {
+        let there = places.iter().filter(|places| self.is_reached(places.node, reached));
+        there.fold(0, |sum, places| sum.saturating_add(places.count))
     }
 
     /// Where all shared volumes can be used if the first pod is on this node.

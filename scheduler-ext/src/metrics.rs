@@ -6,9 +6,11 @@ use crate::learn::BoundPod;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use std::time::Duration;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 enum Score {
@@ -70,6 +72,7 @@ pub(crate) struct Metrics {
     paths: Family<PathLabels, Counter>,
     assumptions: Family<AssumptionLabels, Counter>,
     late: Counter,
+    scan: Gauge<f64, AtomicU64>,
 }
 
 impl Metrics {
@@ -83,6 +86,7 @@ impl Metrics {
             paths: Family::default(),
             assumptions: Family::default(),
             late: Counter::default(),
+            scan: Gauge::default(),
         };
         registry.register("nodes_scored", "Nodes scored", metrics.nodes.clone());
         let help = "Nodes scored with a cached forecast";
@@ -97,6 +101,13 @@ impl Metrics {
         registry.register("assumptions", help, metrics.assumptions.clone());
         let help = "Requests with neutral answers because no time was left";
         registry.register("late", help, metrics.late.clone());
+        let help = "When the last scan of the cluster that has ended began, in Unix time";
+        registry.register_with_unit(
+            "last_scan_timestamp",
+            help,
+            Unit::Seconds,
+            metrics.scan.clone(),
+        );
         metrics
     }
 
@@ -128,6 +139,13 @@ impl Metrics {
             Some(_) => Result::Changed,
         };
         self.forecasts.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// A scan has ended that began at this time.
+    pub(crate) fn scanned(&self, begun: SystemTime) {
+        // A clock before 1970 shows 0.
+        let since = begun.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.scan.set(since.as_secs_f64());
     }
 
     pub(crate) fn bound(&self, pod: &BoundPod) {

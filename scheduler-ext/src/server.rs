@@ -29,7 +29,7 @@ use serve::http::{Bound, Limits};
 use serve::readiness::Readiness;
 use std::future::pending;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -240,11 +240,14 @@ async fn look(app: Arc<App>) {
         }
         let app = app.clone();
         let looked = tokio::task::spawn_blocking(move || {
+            let begun = SystemTime::now();
             app.settle(&app.view.read(), Instant::now());
             let mut learning = app.ranker.learning();
             // The view is released between two steps.
             while app.ranker.look(&mut learning, &app.view.read()) {}
-            for pod in app.ranker.expect(learning) {
+            let bound = app.ranker.expect(learning);
+            app.metrics.scanned(begun);
+            for pod in bound {
                 app.metrics.bound(&pod);
                 // The receiver lives as long as the process.
                 let _ended = app.bound.send(pod);

@@ -245,10 +245,10 @@ fn brute_force(case: &Case, (world, ask): (&World, &Ask), run: &[&Running]) -> O
     best
 }
 
-/// Each case tries all subsets: a fortieth of the cases of other laws.
+/// Each case tries all subsets: a hundredth of the cases of other laws.
 fn share() -> ProptestConfig {
     let cases = ProptestConfig::default().cases;
-    ProptestConfig::with_cases(if cases > 10_240 { cases / 40 } else { cases.min(256) })
+    ProptestConfig::with_cases(if cases > 10_240 { cases / 100 } else { cases.min(256) })
 }
 
 proptest! {

@@ -15,7 +15,7 @@ use std::{
     fs,
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::Context;
@@ -31,8 +31,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, Extender, SchedulerConfig, Scope, binaries, eventually, manifest, metrics,
-    random_case::{Case, NAMESPACE_LABEL, NODE_LABELS},
+    Check, ControlPlane, Extender, SchedulerConfig, Scope, binaries, eventually,
+    installation::RunningExtender,
+    manifest, metrics,
+    random_case::{Case, NAME, NAMESPACE_LABEL, NODE_LABELS},
     setting,
     suite::{Test, report},
 };
@@ -63,7 +65,7 @@ async fn every_answer_is_what_happens(plane: Arc<ControlPlane>) -> anyhow::Resul
         let nodes = Api::<Node>::all(scope.client()).list(&ListParams::default()).await?;
         let campaign = Campaign {
             scope,
-            operations: installation.extender()?.operations(),
+            extender: installation.extender()?,
             kubeconfig: plane.kubeconfig(),
             folder: plane.directory().to_owned(),
             nodes: nodes.items.iter().map(ResourceExt::name_any).collect(),
@@ -83,8 +85,7 @@ async fn every_answer_is_what_happens(plane: Arc<ControlPlane>) -> anyhow::Resul
 /// The cluster in which cases are tried one after another.
 struct Campaign<'s> {
     scope: &'s Scope,
-    /// The port with the metrics of the extender.
-    operations: u16,
+    extender: &'s RunningExtender,
     kubeconfig: PathBuf,
     folder: PathBuf,
     nodes: Vec<String>,
@@ -97,16 +98,7 @@ impl Campaign<'_> {
         let mut ends = BTreeMap::<&str, usize>::new();
         for seed in first..first + count {
             let case = Case::draw(seed, &self.nodes, is_group);
-            let mut tried = self.try_and_clean_up(&case).await?;
-            if let Ok((answers, outcome)) = &tried
-                && answers.only_the_rank_differs(outcome)
-            {
-                // kube-scheduler leaves out an extender that answers too late, and then takes any of
-                // the nodes. What differs by itself differs again.
-                report(&format!("DRANET_SEED={seed}: bound to another node; tried once more"));
-                self.volumes_are_gone().await?;
-                tried = self.try_and_clean_up(&case).await?;
-            }
+            let tried = self.try_and_clean_up(&case).await?;
             let (answers, outcome) = match tried {
                 Ok(tried) => tried,
                 Err(error) => {
@@ -140,7 +132,7 @@ impl Campaign<'_> {
         let form = if case.group.is_some() { "group" } else { "pod" };
         let kept = binaries::kept("every-answer")?.join(format!("{form}-{}", case.seed));
         fs::create_dir_all(&kept)?;
-        for file in ["asked.json", "cluster.gz", "metrics.txt"] {
+        for file in ["asked.json", "cluster.gz", "metrics.txt", "scores.json"] {
             fs::copy(self.folder.join(file), kept.join(file))?;
         }
         report(&format!(
@@ -174,7 +166,10 @@ impl Campaign<'_> {
         fs::write(&file, case.document().to_string())?;
         let cluster = self.folder.join("cluster.gz");
         let metrics = self.folder.join("metrics.txt");
-        fs::write(&metrics, metrics::page(self.operations).await?)?;
+        if case.group.is_none() {
+            self.extender_has_scanned().await?;
+        }
+        fs::write(&metrics, metrics::page(self.extender.operations()).await?)?;
         let files = Files { asked: &file, cluster: &cluster, metrics: &metrics };
         let answers = Answers::ask(&self.kubeconfig, self.scope.namespace(), &files, case)?;
         let created = self.scope.apply(serde_json::from_value(case.document())?).await;
@@ -182,6 +177,9 @@ impl Campaign<'_> {
             Err(error) => Outcome::denied(&format!("{error:#}")),
             Ok(_) => Outcome::wait(self.scope, case, answers.placed()).await?,
         };
+        let page = format!("explain?pod={}/{NAME}", self.scope.namespace());
+        let scores = self.extender.debug(&page).await?.unwrap_or_default();
+        fs::write(self.folder.join("scores.json"), scores.to_string())?;
         Ok((answers, outcome))
     }
 
@@ -220,11 +218,14 @@ impl Campaign<'_> {
         .await
     }
 
-    async fn volumes_are_gone(&self) -> anyhow::Result<()> {
+    /// Waits until the extender has scanned the cluster as it is now: nodes are ranked by what the last scan
+    /// saw.
+    async fn extender_has_scanned(&self) -> anyhow::Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
         eventually(SOON, async || {
-            let volumes: Api<PersistentVolume> = Api::all(self.scope.client());
-            let left = volumes.list(&ListParams::default()).await?.items.len();
-            Ok(Check::that(left == 0, || format!("{left} volumes")))
+            let metrics = self.extender.metrics().await?;
+            let begun = metrics.get("dranet_scheduler_ext_last_scan_timestamp_seconds");
+            Ok(Check::that(begun > Some(&now), || format!("the last scan began at {begun:?}")))
         })
         .await
     }

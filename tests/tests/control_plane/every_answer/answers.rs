@@ -110,11 +110,6 @@ impl Answers {
         all
     }
 
-    /// Whether all that differs is which of the nodes is the best.
-    pub(super) fn only_the_rank_differs(&self, outcome: &Outcome) -> bool {
-        self.ranked_otherwise(outcome).is_some() && self.differences(outcome).len() == 1
-    }
-
     /// Whether it is said that another scheduler decides, of which nothing is known.
     fn names_another_scheduler(&self) -> bool {
         let unknown = self.simulate["unknown"].as_array();

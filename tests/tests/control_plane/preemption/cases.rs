@@ -17,7 +17,7 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, Patch, PatchParams, PostParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{Check, ControlPlane, Scope, binaries, eventually, installation::Installation};
 
 use super::site::{
@@ -114,6 +114,69 @@ pub(super) async fn pods_of_a_budget_are_not_evicted(
         one_has_left(scope, &low).await.map(drop)
     })
     .await
+}
+
+/// Pods on the other node are of a lower class, but the volume is not there.
+pub(super) async fn victims_are_where_the_volume_is(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 2, async |scope, installation| {
+        let [first, second] = two_nodes(scope).await?;
+        let mut near = BTreeSet::new();
+        for index in 0..GPUS {
+            let (low, middle) = (format!("low-{index}"), format!("middle-{index}"));
+            create(scope, pinned(pod(&low, None, 1), &first)).await?;
+            create(scope, pinned(pod(&middle, Some("middle"), 1), &second)).await?;
+            near.insert(middle);
+        }
+        run(scope, 2 * GPUS).await?;
+        scope.apply_yaml(&volume_on(&second)).await?;
+        installation.start_preemptors(1, &[]).await?;
+        let mut high = pod("high", Some("high"), 1);
+        high["spec"]["volumes"] =
+            json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+        create(scope, high).await?;
+        let bound = scope.bound("high", SOON).await?;
+        assert_eq!(node(&bound), Some(second.as_str()));
+        is_aligned(scope, "high", 1).await?;
+        nothing_kept(scope).await?;
+        one_has_left(scope, &near).await?;
+        assert_eq!(names(scope).await?.len(), 2 * GPUS, "nobody else has left");
+        assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0);
+        Ok(())
+    })
+    .await
+}
+
+/// A volume on a disk of this node, and the claim that has it.
+fn volume_on(node: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: PersistentVolume
+metadata: {{name: tests-on-{node}}}
+spec:
+  capacity: {{storage: 1Gi}}
+  accessModes: [ReadWriteOnce]
+  storageClassName: tests-local
+  local: {{path: /none}}
+  nodeAffinity:
+    required:
+      nodeSelectorTerms:
+      - matchExpressions: [{{key: kubernetes.io/hostname, operator: In, values: [{node}]}}]
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata:
+  name: data
+  annotations: {{pv.kubernetes.io/bind-completed: \"yes\"}}
+spec:
+  accessModes: [ReadWriteOnce]
+  storageClassName: tests-local
+  volumeName: tests-on-{node}
+  resources: {{requests: {{storage: 1Gi}}}}
+"
+    )
 }
 
 /// A claim that two requests of a user make, without admission.
@@ -254,19 +317,9 @@ async fn moves_if_allowed(
 /// Two nodes, each with a pod of two GPUs, of which the one on the second may move, and a pod that waits for
 /// a whole node. Returns the nodes.
 async fn crowded(scope: &Scope) -> anyhow::Result<[String; 2]> {
-    let nodes: Api<Node> = Api::all(scope.client());
-    let nodes = nodes.list(&ListParams::default()).await?;
-    let nodes: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
-    let Ok([first, second]) = <[String; 2]>::try_from(nodes) else {
-        anyhow::bail!("not two nodes")
-    };
-    let on = |name: &str, node: &str| {
-        let mut pod = pod(name, None, 2);
-        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
-        pod
-    };
+    let [first, second] = two_nodes(scope).await?;
     for name in ["stays", "ends"] {
-        create(scope, on(name, &first)).await?;
+        create(scope, pinned(pod(name, None, 2), &first)).await?;
         scope.bound(name, SOON).await?;
     }
     let mut template = pod("", None, 2);
@@ -293,6 +346,20 @@ async fn crowded(scope: &Scope) -> anyhow::Result<[String; 2]> {
     create(scope, pod("waits", None, GPUS)).await?;
     scope.unschedulable("waits", SOON).await?;
     Ok([first, second])
+}
+
+/// The names of the only two nodes.
+async fn two_nodes(scope: &Scope) -> anyhow::Result<[String; 2]> {
+    let nodes: Api<Node> = Api::all(scope.client());
+    let nodes = nodes.list(&ListParams::default()).await?;
+    let nodes: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
+    <[String; 2]>::try_from(nodes).map_err(|nodes| anyhow::anyhow!("{nodes:?} are not two nodes"))
+}
+
+/// The pod, for this node only.
+fn pinned(mut pod: Value, node: &str) -> Value {
+    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    pod
 }
 
 async fn makes_room(scope: &Scope, kubeconfig: &str) -> anyhow::Result<()> {

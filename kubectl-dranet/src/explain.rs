@@ -357,12 +357,14 @@ fn on_nodes(
     });
     let evicted = evicted.collect();
     if outcomes.fits.is_empty()
-        && let Ok(Some(Preemption { node, victims, .. })) =
+        && let Ok(Some(Preemption { node, victims, is_tried_at_once, .. })) =
             room.preempt(ask, room.view().present_nodes())
     {
         let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
+        let later =
+            if is_tried_at_once { "" } else { ", but may try it again only after five minutes" };
         remarks.push(format!(
-            "kube-scheduler evicts {} of lower priority for it on node {node}",
+            "kube-scheduler evicts {} of lower priority for it on node {node}{later}",
             listed(&victims)
         ));
         for nodes in barred.values_mut() {

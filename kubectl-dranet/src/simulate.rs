@@ -179,6 +179,7 @@ impl Scheduled {
             (has_choice && !self.has_learned, Unknown::LearnedShapes),
             (is_sampled, Unknown::ExaminedNodes),
             (self.has_other_scheduler, Unknown::OtherScheduler),
+            (self.placed.iter().any(|placed| placed.is_late), Unknown::TriedAgain),
         ];
         unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect()
     }
@@ -194,6 +195,10 @@ impl fmt::Display for Unknown {
             Self::ExaminedNodes => {
                 "in a cluster of more than 100 nodes kube-scheduler looks at some of those that fit, not known \
                  which, so it may choose others"
+            }
+            Self::TriedAgain => {
+                "kube-scheduler may try a pod to which several others gave way again only after five minutes, \
+                 since the last of them was not what it was refused for"
             }
             Self::OtherScheduler => {
                 "whether the scheduler that a pod names runs, and what it does, is not known"

@@ -2,7 +2,7 @@
 //! besides devices is freed: kube-scheduler 1.37 evicts no pod for devices of claims.
 
 use super::nodes::NodeInfo;
-use super::{Ask, Nodes, PodKey, Room};
+use super::{Ask, Nodes, PodKey, Room, WhyNot};
 use crate::view::ObjectKey;
 use std::cmp::Reverse;
 
@@ -15,6 +15,19 @@ pub struct Preemption<'n> {
     pub victims: Vec<ObjectKey>,
     /// This node and those on which as much harm is done: when pods started decides between them.
     pub equal: Vec<&'n str>,
+    /// Whether kube-scheduler tries the pod again as soon as the last pod has left. It evicts that one by
+    /// itself, and asks only the plugins that refused the pod whether this helps; those that would have
+    /// refused it next are not asked, and then it is tried again after five minutes
+    /// (`prepareCandidateAsync`, `flushUnschedulableEntitiesLeftover`).
+    pub is_tried_at_once: bool,
+}
+
+/// Pods that must leave a node.
+struct Victims {
+    /// With their priorities, those of higher priority first.
+    pods: Vec<(i32, ObjectKey)>,
+    /// What the last one keeps the pod from, when the others have left.
+    last: Option<WhyNot>,
 }
 
 /// What is compared of the victims on nodes: the highest priority, the weights together, the number.
@@ -49,7 +62,7 @@ impl Room<'_> {
         }
         let mut best: Option<(Harm, Preemption<'n>)> = None;
         for node in closed {
-            let Some(victims) = self.victims(node, ask)? else { continue };
+            let Some(Victims { pods: victims, last }) = self.victims(node, ask)? else { continue };
             let priorities = victims.iter().map(|(priority, _)| *priority);
             let Some(highest) = priorities.clone().max() else { continue };
             let harm = (highest, priorities.map(weight).sum(), victims.len());
@@ -58,16 +71,20 @@ impl Room<'_> {
                 Some((least, _)) if harm > *least => {}
                 _ => {
                     let victims = victims.into_iter().map(|(_, key)| key).collect();
-                    best = Some((harm, Preemption { node, victims, equal: vec![node] }));
+                    let mut refusals = attempt.barred().iter().map(|(_, why)| why);
+                    let is_tried_at_once =
+                        last.is_none_or(|last| refusals.any(|why| why.filter() == last.filter()));
+                    let equal = vec![node];
+                    best = Some((harm, Preemption { node, victims, equal, is_tried_at_once }));
                 }
             }
         }
         Ok(best.map(|(_, preemption)| preemption))
     }
 
-    /// The pods that must leave a node, with their priorities: all of lower priority, without those that
-    /// can stay, the most important first (`SelectVictimsOnNode`). `None` if that is not enough.
-    fn victims(&self, node: &str, ask: &Ask) -> Result<Option<Vec<(i32, ObjectKey)>>, String> {
+    /// The pods that must leave a node: all of lower priority, without those that can stay, the most
+    /// important first (`SelectVictimsOnNode`). `None` if that is not enough.
+    fn victims(&self, node: &str, ask: &Ask) -> Result<Option<Victims>, String> {
         let Some(priority) = ask.preempting_priority() else { return Ok(None) };
         let mut lower: Vec<(i32, &PodKey)> = self.nodes.below(node, priority).collect();
         lower.sort_by_key(|(priority, key)| (Reverse(*priority), *key));
@@ -76,12 +93,13 @@ impl Room<'_> {
         if room.why_not(node, ask)?.is_some() {
             return Ok(None);
         }
-        let mut victims = Vec::new();
+        let mut victims = Victims { pods: Vec::new(), last: None };
         for (priority, key) in lower {
             room.left.remove(key);
-            if room.why_not(node, ask)?.is_some() {
+            if let Some(why) = room.why_not(node, ask)? {
                 room.left.insert(key.clone());
-                victims.push((priority, key.into()));
+                victims.pods.push((priority, key.into()));
+                victims.last = Some(why);
             }
         }
         Ok(Some(victims))

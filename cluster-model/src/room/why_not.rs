@@ -95,6 +95,23 @@ pub enum WhyNot {
     },
 }
 
+/// The plugin of kube-scheduler that gives a reason; those that no pod's end changes are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filter {
+    /// `NodeResourcesFit`.
+    Resources,
+    /// `NodePorts`.
+    Ports,
+    /// `VolumeRestrictions`, `NodeVolumeLimits` and the other plugins for volumes.
+    Volumes,
+    /// `InterPodAffinity`.
+    Affinity,
+    /// `PodTopologySpread`.
+    Spread,
+    /// All others.
+    Other,
+}
+
 /// Why a node cannot have a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeProblem {
@@ -145,6 +162,18 @@ impl WhyNot {
                 matches!(problem, VolumeProblem::InUse | VolumeProblem::TooMany)
             }
             _ => false,
+        }
+    }
+
+    /// The plugin that gives this reason.
+    pub(super) fn filter(&self) -> Filter {
+        match self {
+            Self::TakesNoPods | Self::Full | Self::TooLittle { .. } => Filter::Resources,
+            Self::PortInUse { .. } => Filter::Ports,
+            Self::Volume { .. } => Filter::Volumes,
+            Self::Apart { .. } | Self::KeptClear { .. } | Self::NotNear { .. } => Filter::Affinity,
+            Self::Spread { .. } => Filter::Spread,
+            _ => Filter::Other,
         }
     }
 

@@ -112,3 +112,33 @@ fn nodes_with_as_much_harm_are_equal() {
     let found = room.preempt(&Ask::new(&pod(&with("4", 9))), ["c", "b", NODE]).unwrap().unwrap();
     assert_eq!((found.node, found.equal), (NODE, vec![NODE, "b"]));
 }
+
+/// kube-scheduler hears of the last pod that leaves only by the plugins that have refused the pod.
+#[test]
+fn a_pod_is_tried_at_once_if_the_last_to_leave_was_in_its_way() {
+    let port = json!([{"containerPort": 1, "hostPort": 7}]);
+    let spec = |cpu: &str, ports: &Value, priority: i32| {
+        json!({"priority": priority, "containers": [
+            {"name": "c", "ports": ports, "resources": {"requests": {"cpu": cpu}}},
+        ]})
+    };
+    let none = json!([]);
+    let large = ("large", spec("3", &none, 1));
+    for (others, expected) in [
+        // The one with the port leaves first: the pod was refused for the port, not for CPU.
+        (vec![("guard", spec("0", &port, 2)), large.clone()], false),
+        (vec![("guard", spec("0", &port, 0)), large.clone()], true),
+        (vec![("guard", spec("0", &port, 0))], true),
+        (vec![large.clone(), ("second", spec("1", &none, 1))], true),
+    ] {
+        let mut world = World::new(&[(NODE, 0)]);
+        for (name, spec) in &others {
+            world.run(name, NODE, spec);
+        }
+        let budget = budget(&world.view);
+        let room = Room::new(&world.view, &world.nodes, &budget);
+        let found = room.preempt(&Ask::new(&pod(&spec("4", &port, 10))), [NODE]).unwrap().unwrap();
+        assert_eq!(found.victims.len(), others.len());
+        assert_eq!(found.is_tried_at_once, expected, "{others:?}");
+    }
+}

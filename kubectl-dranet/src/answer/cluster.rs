@@ -104,6 +104,8 @@ pub(crate) enum Unknown {
     ExaminedNodes,
     /// Whether the scheduler that a pod names runs, and what it does.
     OtherScheduler,
+    /// When kube-scheduler tries a pod again to which others have given way: it may be five minutes.
+    TriedAgain,
 }
 
 /// Ignored rules of a workload.
@@ -152,6 +154,9 @@ pub(crate) struct Placed {
     pub(crate) binds_after: Vec<String>,
     /// What it gets.
     pub(crate) devices: Vec<Device>,
+    /// Whether kube-scheduler may try it again only minutes after others have given way to it.
+    #[serde(skip)]
+    pub(crate) is_late: bool,
     /// Whether it fits on other nodes as well.
     #[serde(skip)]
     pub(crate) has_choice: bool,

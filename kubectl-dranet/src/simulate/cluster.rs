@@ -86,8 +86,18 @@ struct Asked {
     ask: Ask,
 }
 
-/// Nodes, the pods that are evicted there, and the nodes on which others would be with as little harm.
-type GivenWay = (Vec<String>, Vec<String>, Vec<String>);
+/// What gives way to a pod.
+#[derive(Default)]
+struct GivenWay {
+    /// The nodes on which it then fits.
+    nodes: Vec<String>,
+    /// The pods that are evicted there.
+    evicts: Vec<String>,
+    /// The nodes on which others would be with as little harm.
+    equal: Vec<String>,
+    /// Whether kube-scheduler may try the pod again only minutes later.
+    is_late: bool,
+}
 
 fn device(DeviceId { driver, pool, device }: &DeviceId) -> Device {
     let [driver, pool, name] = [driver, pool, device].map(ToString::to_string);
@@ -161,14 +171,14 @@ impl Cluster {
         let Asked { pod: admitted, known, .. } = &asked;
         let refused = quota::refusal(admitted, known, &self.quotas, &self.view);
         let fits = if refused.is_none() { self.fits(&asked.ask)? } else { Vec::new() };
-        let (mut fits, mut evicts, mut equal) = (fits, Vec::new(), Vec::new());
-        if fits.is_empty() && refused.is_none() {
-            (fits, evicts, equal) = self.preempt(&asked.ask)?;
+        let mut given_way = GivenWay { nodes: fits, ..GivenWay::default() };
+        if given_way.nodes.is_empty() && refused.is_none() {
+            given_way = self.preempt(&asked.ask)?;
         }
-        if fits.is_empty() && refused.is_none() && self.preempts {
-            (fits, evicts) = self.preempt_for_devices(&asked.pod);
-            equal.clone_from(&fits);
+        if given_way.nodes.is_empty() && refused.is_none() && self.preempts {
+            given_way = self.preempt_for_devices(&asked.pod);
         }
+        let GivenWay { nodes: fits, evicts, equal, is_late } = given_way;
         if fits.is_empty() {
             let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
@@ -195,6 +205,7 @@ impl Cluster {
             binds_after,
             devices,
             has_choice: fits.len() > 1,
+            is_late,
             is_sampled: fits.len() > examined(self.view.present_nodes().count()),
             plugin_gpus,
         })))
@@ -279,22 +290,25 @@ impl Cluster {
         let budget = budget(&self.view);
         let room = self.in_use.room(&self.view, &budget);
         let found = room.preempt(ask, self.view.present_nodes()).map_err(anyhow::Error::msg)?;
-        let Some(Preemption { node, victims, equal }) = found else {
-            return Ok(Default::default());
+        let Some(Preemption { node, victims, equal, is_tried_at_once }) = found else {
+            return Ok(GivenWay::default());
         };
-        let node = node.to_owned();
+        let nodes = vec![node.to_owned()];
         let equal = equal.into_iter().map(str::to_owned).collect();
-        Ok((vec![node], self.evict(&victims), equal))
+        let evicts = self.evict(&victims);
+        Ok(GivenWay { nodes, evicts, equal, is_late: !is_tried_at_once })
     }
 
     /// The same for devices, by preemptor.
-    fn preempt_for_devices(&mut self, pod: &Pod) -> (Vec<String>, Vec<String>) {
+    fn preempt_for_devices(&mut self, pod: &Pod) -> GivenWay {
         let found = self.preemptions.decide(pod, &self.view, &self.in_use.nodes);
-        let Some(Ok(found)) = found else { return Default::default() };
+        let Some(Ok(found)) = found else { return GivenWay::default() };
         let pods = found.victims.into_iter().flat_map(|victim| victim.pods);
         let victims: Vec<ObjectKey> = pods.map(|victim| victim.pod.key).collect();
-        let nodes = found.placements.into_iter().map(|placement| placement.node).collect();
-        (nodes, self.evict(&victims))
+        let nodes = found.placements.into_iter().map(|placement| placement.node);
+        let nodes: Vec<String> = nodes.collect();
+        let equal = nodes.clone();
+        GivenWay { nodes, evicts: self.evict(&victims), equal, is_late: false }
     }
 
     /// Lets pods leave; returns their names.

@@ -76,7 +76,10 @@ impl Answers {
     pub(super) fn differences(&self, outcome: &Outcome) -> Vec<String> {
         let mut all = Vec::new();
         let placed = self.placed();
-        if self.names_another_scheduler() && outcome.bound.is_empty() {
+        if self.does_not_know("other-scheduler") && outcome.bound.is_empty() {
+            return all;
+        }
+        if self.does_not_know("tried-again") && outcome.has_made_room() {
             return all;
         }
         if placed != outcome.bound.len() {
@@ -110,10 +113,10 @@ impl Answers {
         all
     }
 
-    /// Whether it is said that another scheduler decides, of which nothing is known.
-    fn names_another_scheduler(&self) -> bool {
+    /// Whether `simulate` says that it does not know this.
+    fn does_not_know(&self, what: &str) -> bool {
         let unknown = self.simulate["unknown"].as_array();
-        unknown.is_some_and(|unknown| unknown.iter().any(|it| it == "other-scheduler"))
+        unknown.is_some_and(|unknown| unknown.iter().any(|it| it == what))
     }
 
     fn explains_a_fit(&self) -> bool {

@@ -50,6 +50,12 @@ impl Outcome {
         }
     }
 
+    /// Whether pods wait, each on a node from which others were evicted for it.
+    pub(super) fn has_made_room(&self) -> bool {
+        !self.waiting.is_empty()
+            && self.waiting.iter().all(|said| said.contains("found a potential placement"))
+    }
+
     /// Waits until as many pods are bound as predicted, and the others were tried. What is not so in time
     /// differs.
     pub(super) async fn wait(scope: &Scope, case: &Case, predicted: usize) -> anyhow::Result<Self> {

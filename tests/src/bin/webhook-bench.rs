@@ -1,5 +1,5 @@
-//! Measures how fast admission responds, and the memory of admission and of the fabric controller,
-//! both with the flags of the plain manifests. Reviews arrive over TLS at a steady rate, with
+//! Measures how fast admission responds, and the memory of admission, of the fabric controller and of
+//! preemptor, with the flags of the plain manifests. Reviews arrive over TLS at a steady rate, with
 //! thousands of nodes and pods: alone, through kube-apiserver, while a group is placed, and while
 //! all slices change.
 
@@ -55,7 +55,7 @@ const PRECEDENCE: i32 = 15;
 const MEMORY_MAX: u64 = 150_000_000;
 /// The flags of the plain manifests, except for the log.
 const ADMISSION: [&str; 2] = ["--fabric-controller", "--log=warn"];
-const FABRIC_CONTROLLER: [&str; 1] = ["--log=warn"];
+const CONTROLLER: [&str; 1] = ["--log=warn"];
 
 /// Measure the webhook.
 #[derive(Clone, Copy, Debug, Parser)]
@@ -104,7 +104,7 @@ async fn measure(args: Args) -> anyhow::Result<()> {
         ];
         // These three nodes are labelled first; the other nodes are copies of them.
         installation.start_replicas(1, &ADMISSION).await?;
-        installation.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
+        installation.start_fabric_controllers(1, &CONTROLLER).await?;
         labelled(&plane, &kinds).await?;
         installation.kill_replica(0).await?;
         installation.kill_fabric_controller(0);
@@ -114,8 +114,12 @@ async fn measure(args: Args) -> anyhow::Result<()> {
         let begin = Instant::now();
         running(scope, &args).await?;
         say(&format!("{} pods made in {:.0?}", args.pods, begin.elapsed()));
-        installation.start_fabric_controllers(1, &FABRIC_CONTROLLER).await?;
-        let controller = installation.fabric_controllers()[0].process().pid();
+        installation.start_fabric_controllers(1, &CONTROLLER).await?;
+        installation.start_preemptors(1, &CONTROLLER).await?;
+        let controllers = [
+            ("the fabric controller", installation.fabric_controllers()[0].process().pid()),
+            ("preemptor", installation.preemptors()[0].process().pid()),
+        ];
         let begin = Instant::now();
         installation.start_replica(0, &ADMISSION).await?;
         say(&format!("the webhook: ready {:.1?} after its start", begin.elapsed()));
@@ -125,7 +129,7 @@ async fn measure(args: Args) -> anyhow::Result<()> {
             raise(&format!("/proc/{}/task", webhook.pid()))?;
         }
         let client = webhook.client()?;
-        Bench { args, plane: &plane, scope, client, webhook, controller }.run().await
+        Bench { args, plane: &plane, scope, client, webhook, controllers }.run().await
     })
     .await
 }
@@ -173,8 +177,8 @@ struct Bench<'a> {
     /// A client of the webhook.
     client: Client,
     webhook: Webhook,
-    /// The process ID of the fabric controller.
-    controller: u32,
+    /// The process IDs of the fabric controller and of preemptor.
+    controllers: [(&'static str, u32); 2],
 }
 
 impl Bench<'_> {
@@ -193,7 +197,7 @@ impl Bench<'_> {
 
     fn held(&self) -> anyhow::Result<()> {
         judge_memory("the webhook", self.webhook.pid(), MEMORY_MAX)?;
-        judge_memory("the fabric controller", self.controller, MEMORY_MAX)
+        self.controllers.iter().try_for_each(|(name, pid)| judge_memory(name, *pid, MEMORY_MAX))
     }
 
     /// The time from the request that creates a pod until the pod has a node, for pods that are

@@ -55,6 +55,20 @@ impl Placement {
     }
 }
 
+impl Affinity {
+    /// Whether every alternative names nodes, but none this one. Then the scheduler asks no other plugin
+    /// about the node (`PreFilter` of `plugins/nodeaffinity`).
+    pub(crate) fn names_others(&self, node: &str) -> bool {
+        let Self(NodeSelector { terms }) = self;
+        let is_other = |field: &Requirement| {
+            *field.key == *"metadata.name"
+                && *field.operator == *"In"
+                && field.values.iter().all(|name| **name != *node)
+        };
+        !terms.is_empty() && terms.iter().all(|term| term.match_fields.iter().any(is_other))
+    }
+}
+
 /// A node selector in the allocator's form.
 pub(crate) fn selector(wire: &core::NodeSelector) -> NodeSelector {
     let terms = wire.node_selector_terms.iter().map(|term| NodeSelectorTerm {

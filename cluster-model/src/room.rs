@@ -52,6 +52,7 @@ use dra_allocator::{
     Outcome, allocate, explain,
 };
 use nodes::{Usage, WaitingPod};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -65,6 +66,8 @@ pub struct Room<'a> {
     state: AllocatedState,
     /// Pods that were added here.
     added: Vec<Placed>,
+    /// Pods for which others are evicted: they hold room against pods of no higher priority.
+    nominated: Vec<Nominated<'a>>,
     /// What these use, by node.
     used: HashMap<Arc<str>, Usage>,
     /// Pods that have left.
@@ -73,6 +76,14 @@ pub struct Room<'a> {
     gone: BTreeSet<ClaimName>,
     /// Whether pods with a node count as using nothing.
     is_idle: bool,
+}
+
+/// A pod that is to come to a node.
+#[derive(Clone, Debug)]
+struct Nominated<'a> {
+    pod: &'a PodKey,
+    node: &'a Arc<str>,
+    ask: &'a Arc<Ask>,
 }
 
 impl<'a> Room<'a> {
@@ -99,6 +110,7 @@ impl<'a> Room<'a> {
             budget,
             state: view.inventory().state().clone(),
             added: Vec::new(),
+            nominated: Vec::new(),
             used: HashMap::new(),
             left: BTreeSet::new(),
             gone: BTreeSet::new(),
@@ -121,16 +133,37 @@ impl<'a> Room<'a> {
                 let device = device.filter(|_| **user == *key.name)?;
                 self.view.node_of(device)
             });
-            if let Some(node) = node {
-                self.used.entry(Arc::clone(&node)).or_default().add(pod.ask.usage(), 1);
-                self.added.push(Placed { node, ask: Arc::clone(&pod.ask), devices: Vec::new() });
+            match (node, &pod.nominated) {
+                (Some(node), _) => self.put(&node, &pod.ask, Vec::new()),
+                (None, Some(node)) => {
+                    self.nominated.push(Nominated { pod: key, node, ask: &pod.ask });
+                }
+                (None, None) => {}
             }
         }
+    }
+
+    /// The room that a pod has beside those for which others are evicted, if their priority is as high as
+    /// its own (`addGENominatedPods` in `pkg/scheduler/framework/runtime/framework.go`). They hold no
+    /// devices.
+    fn beside_nominated(&self, ask: &Ask) -> Cow<'_, Self> {
+        let is_before = |it: &&Nominated<'_>| it.ask.priority >= ask.priority;
+        if self.nominated.iter().find(is_before).is_none() {
+            return Cow::Borrowed(self);
+        }
+        let mut room = self.clone();
+        room.nominated.clear();
+        for Nominated { node, ask, .. } in self.nominated.iter().filter(is_before) {
+            room.put(node, ask, Vec::new());
+        }
+        Cow::Owned(room)
     }
 
     /// The same without a pod that is being bound: it does not take room from itself.
     #[must_use]
     pub fn besides(mut self, pod: &ObjectKey) -> Self {
+        self.nominated
+            .retain(|it| *it.pod.name != *pod.name || *it.pod.namespace != *pod.namespace);
         let mut waiting = self.nodes.waiting();
         let own =
             waiting.find(|(key, _)| *key.name == *pod.name && *key.namespace == *pod.namespace);
@@ -203,6 +236,7 @@ impl<'a> Room<'a> {
         Self {
             state: AllocatedState::new(),
             added: Vec::new(),
+            nominated: Vec::new(),
             used: HashMap::new(),
             is_idle: true,
             ..self.clone()

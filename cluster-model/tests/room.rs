@@ -398,6 +398,51 @@ fn pods_that_run_keep_others_clear_of_their_domain() {
     }
 }
 
+/// A cordoned node is not looked at if the pod names another.
+#[test]
+fn nodes_that_a_pod_does_not_name_are_not_looked_at() {
+    let mut world = World::new(&[(NODE, 0)]);
+    world.node(NODE, 0, &json!({"spec": {"unschedulable": true}}));
+    let named = |terms: Value| {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": terms,
+        }}}})
+    };
+    let field = |name: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]});
+    let label = json!({"matchExpressions": [{"key": "none", "operator": "Exists"}]});
+    for (terms, expected) in [
+        (json!([field("other")]), WhyNot::NotSelected),
+        (json!([field("other"), field(NODE)]), WhyNot::Cordoned),
+        (json!([field("other"), label]), WhyNot::Cordoned),
+    ] {
+        assert_eq!(world.why_not(&named(terms.clone())), Some(expected), "{terms}");
+    }
+}
+
+/// Others are evicted for a pod: until they have left, it holds room against pods of no higher priority.
+#[test]
+fn a_pod_for_which_others_leave_holds_room() {
+    let mut world = World::new(&[(NODE, 0)]);
+    let with = |cpu_count: &str, priority: i32| json!({"priority": priority, "containers": cpu(cpu_count)});
+    let mut nominated = pod(&with("3", 5));
+    nominated.metadata.name = Some("nominated".to_owned());
+    nominated.status.get_or_insert_default().nominated_node_name = Some(NODE.to_owned());
+    world.nodes.apply_pod(&nominated);
+    assert!(matches!(world.why_not(&with("2", 5)), Some(WhyNot::TooLittle { .. })));
+    assert!(matches!(world.why_not(&with("2", 4)), Some(WhyNot::TooLittle { .. })));
+    assert_eq!(world.why_not(&with("2", 6)), None);
+    assert_eq!(world.why_not(&with("1", 4)), None);
+    let budget = budget(&world.view);
+    let room = Room::new(&world.view, &world.nodes, &budget);
+    assert_eq!(room.count(&Ask::new(&pod(&with("1", 5))), [NODE]), 1);
+    let own = ObjectKey { namespace: "n".into(), name: "nominated".into() };
+    assert_eq!(room.besides(&own).why_not(NODE, &Ask::new(&nominated)).unwrap(), None);
+    nominated.spec.as_mut().unwrap().node_name = Some(NODE.to_owned());
+    world.nodes.apply_pod(&nominated);
+    let higher = with("2", 6);
+    assert!(matches!(world.why_not(&higher), Some(WhyNot::TooLittle { .. })), "it has its node");
+}
+
 /// The scheduler holds the room of a pod that waits for its devices to become ready.
 #[test]
 fn a_pod_that_is_being_bound_holds_its_room() {

@@ -30,9 +30,10 @@ pub(crate) struct NodeState {
     /// Cells of NUMA nodes with GPUs and NICs, all of them free; `None` if the node has no graph, or
     /// binds NICs late.
     pub(crate) whole_cells: Option<usize>,
-    /// NICs whose port is not active, whose link is degraded, or that are tainted: `mlx5_0: port is
-    /// Down`.
+    /// NICs whose port is not active, or whose link is degraded: `mlx5_0: port is Down`.
     pub(crate) ports: Vec<String>,
+    /// Other NICs that are tainted: `mlx5_0: has the taint …`.
+    pub(crate) tainted_nics: Vec<String>,
     /// Tainted GPUs: `GPU0: has the taint …`.
     pub(crate) tainted_gpus: Vec<String>,
     /// Whether its NICs are places, each of which stands for any NIC until a pod starts.
@@ -54,6 +55,7 @@ impl NodeState {
             functions: None,
             whole_cells: None,
             ports: Vec::new(),
+            tainted_nics: Vec::new(),
             tainted_gpus: Vec::new(),
             binds_late: places(view, node).next().is_some(),
             closed: facts.facts(node).and_then(NodeFacts::closed),
@@ -67,7 +69,12 @@ impl NodeState {
             let NodeDevice { device, role, .. } = it.published;
             let name = device_names::short(view, node, device);
             let text = format!("{name}: {}", words(trouble));
-            if role.is_gpu() { &mut state.tainted_gpus } else { &mut state.ports }.push(text);
+            let troubles = match trouble {
+                _ if role.is_gpu() => &mut state.tainted_gpus,
+                Trouble::Tainted(_) => &mut state.tainted_nics,
+                Trouble::PortDown { .. } | Trouble::Degraded => &mut state.ports,
+            };
+            troubles.push(text);
             taken.insert(device.id().clone());
         }
         for unit in Unit::of(devices) {
@@ -111,7 +118,12 @@ impl NodeState {
 
     /// What keeps new pods from devices: GPUs first.
     pub(crate) fn troubles(&self) -> Vec<&str> {
-        self.tainted_gpus.iter().chain(&self.ports).map(String::as_str).collect()
+        self.tainted_gpus
+            .iter()
+            .chain(&self.ports)
+            .chain(&self.tainted_nics)
+            .map(String::as_str)
+            .collect()
     }
 }
 

@@ -42,8 +42,10 @@ pub struct Ask {
     /// Its labels, by which terms select it: those that only number the pods of a job are left out if
     /// the pod has no terms of its own.
     pub labels: Labels,
-    /// Its priority, if it may take CPU, memory and other resources from pods of lower priority.
-    priority: Option<i32>,
+    /// Its priority.
+    pub(super) priority: i32,
+    /// Whether it may take CPU, memory and other resources from pods of lower priority.
+    preempts: bool,
     /// Pods of a lower priority than this give way; `None` if none does.
     pub gives_way_below: Option<i32>,
 }
@@ -80,7 +82,8 @@ impl Ask {
             apart,
             near,
             labels,
-            priority: priority(spec),
+            priority: spec.priority.unwrap_or_default(),
+            preempts: may_preempt(spec),
             gives_way_below: None,
         }
     }
@@ -116,15 +119,15 @@ impl Ask {
 
     /// The priority with which it takes room from other pods; `None` if it takes none.
     pub fn preempting_priority(&self) -> Option<i32> {
-        self.priority
+        self.preempts.then_some(self.priority)
     }
 
     /// The same where pods of lower priority give way, as kube-scheduler lets them; `None` if the
     /// pod preempts none.
     #[must_use]
     pub fn preempting(&self) -> Option<Self> {
-        let priority = self.priority?;
-        Some(Self { gives_way_below: Some(priority), ..self.clone() })
+        let gives_way_below = Some(self.preempting_priority()?);
+        Some(Self { gives_way_below, ..self.clone() })
     }
 
     /// The same without labels, if it has no terms of its own: what is left differs from another pod's
@@ -187,11 +190,9 @@ impl Ask {
     }
 }
 
-/// The priority of a pod whose policy allows preemption (`PodEligibleToPreemptOthers` in
-/// `plugins/defaultpreemption`).
-fn priority(spec: &PodSpec) -> Option<i32> {
-    let never = spec.preemption_policy.as_deref() == Some("Never");
-    (!never).then(|| spec.priority.unwrap_or_default())
+/// Whether a pod's policy allows preemption (`PodEligibleToPreemptOthers` in `plugins/defaultpreemption`).
+fn may_preempt(spec: &PodSpec) -> bool {
+    spec.preemption_policy.as_deref() != Some("Never")
 }
 
 fn labels(pod: &Pod, with_numbers: bool) -> Labels {

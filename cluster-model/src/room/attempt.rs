@@ -67,7 +67,8 @@ impl<'r> Room<'r> {
         ask: &Ask,
         nodes: impl IntoIterator<Item = &'n str>,
     ) -> Result<Attempt<'r, 'n>, String> {
-        Ok(self.attempt_resolved(&self.resolve(ask)?, nodes))
+        let room = self.beside_nominated(ask);
+        Ok(room.attempt_resolved(&room.resolve(ask)?, nodes))
     }
 
     /// Why a pod does not fit on a node; `None` if it does.
@@ -141,6 +142,9 @@ impl<'r> Room<'r> {
         let ask = resolved.ask;
         let volumes = resolved.volumes.as_ref().map_err(Clone::clone)?;
         // In the order of kube-scheduler's filters, since the first reason counts.
+        if ask.placement.affinity.as_ref().is_some_and(|it| it.names_others(node)) {
+            return Err(WhyNot::NotSelected);
+        }
         let info = self.nodes.get(node);
         let facts = info.and_then(NodeInfo::facts);
         if let Some(why) = facts.and_then(|facts| facts.kept_off(&ask.tolerations)) {

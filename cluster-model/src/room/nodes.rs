@@ -24,8 +24,8 @@ pub struct Nodes {
     all: HashMap<Arc<str>, Arc<NodeInfo>>,
     /// The few pods with a node that have affinity or anti-affinity.
     affine: BTreeMap<Arc<PodKey>, AffinityOfPod>,
-    /// Pods without a node that have claims: while the scheduler binds one of them, it has devices and
-    /// holds its room.
+    /// Pods without a node that have claims, or for which others are evicted: while the scheduler binds
+    /// one of them, it has devices and holds its room.
     waiting: BTreeMap<Arc<PodKey>, Arc<WaitingPod>>,
     index: PodIndex,
 }
@@ -40,7 +40,7 @@ struct AffinityOfPod {
     drawing: Arc<[WeightedTerm]>,
 }
 
-/// A pod without a node, with claims.
+/// A pod without a node that may hold room.
 #[derive(Debug)]
 pub(super) struct WaitingPod {
     /// The names of its claims.
@@ -48,6 +48,8 @@ pub(super) struct WaitingPod {
     pub(super) ask: Arc<Ask>,
     /// Whether it is in a group of fabric-controller.
     pub(super) is_grouped: bool,
+    /// The node on which others are evicted for it (`status.nominatedNodeName`).
+    pub(super) nominated: Option<Arc<str>>,
 }
 
 /// A node and the pods on it; either may be reported first.
@@ -234,7 +236,7 @@ impl Nodes {
         self.get(node)?.pod(key)
     }
 
-    /// The pods without a node that have claims.
+    /// The pods without a node that have claims, or for which others are evicted.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&PodKey, &WaitingPod)> {
         self.waiting.iter().map(|(key, pod)| (&**key, &**pod))
     }
@@ -294,17 +296,23 @@ impl PodIndex {
         }
     }
 
-    /// Returns a pod that has claims and no node, while the scheduler may bind it.
+    /// Returns a pod without a node that has claims, or for which others are evicted, while the scheduler
+    /// may bind it.
     fn waiting(&mut self, pod: &Pod) -> Option<WaitingPod> {
         let spec = pod.spec.as_ref().filter(|spec| spec.node_name.is_none())?;
         let is_gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
         let entries = spec.resource_claims.iter().flatten();
         let named = entries.filter_map(|entry| entry.resource_claim_name.clone());
         let claims: Vec<String> = named.chain(made_claims(pod)).collect();
-        let ask = (!is_gated && !claims.is_empty()).then(|| self.asks.share(Ask::of_kind(pod)))?;
+        let nominated = pod.status.as_ref().and_then(|it| it.nominated_node_name.as_deref());
+        let nominated = nominated.filter(|it| !it.is_empty()).map(|it| self.texts.share(it));
+        if is_gated || (claims.is_empty() && nominated.is_none()) {
+            return None;
+        }
+        let ask = self.asks.share(Ask::of_kind(pod));
         let labels = pod.metadata.labels.as_ref();
         let is_grouped = labels.is_some_and(|labels| labels.contains_key(label::FABRIC_GROUP));
-        Some(WaitingPod { claims, ask, is_grouped })
+        Some(WaitingPod { claims, ask, is_grouped, nominated })
     }
 
     /// Returns the node of a pod and what the pod uses there; `None` if it uses no node.

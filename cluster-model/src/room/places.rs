@@ -48,6 +48,15 @@ impl Room<'_> {
         nodes: impl IntoIterator<Item = &'n str>,
         enough: usize,
     ) -> Vec<Places<'n>> {
+        self.beside_nominated(ask).places_here(ask, nodes, enough)
+    }
+
+    fn places_here<'n>(
+        &self,
+        ask: &Ask,
+        nodes: impl IntoIterator<Item = &'n str>,
+        enough: usize,
+    ) -> Vec<Places<'n>> {
         let Ok(resolved) = self.resolve(ask) else { return Vec::new() };
         let mut places: Vec<_> = nodes
             .into_iter()

@@ -31,9 +31,16 @@ pub(super) fn nics(scene: &Scene<'_>, found: &mut Findings) {
     unusable(
         found,
         &troubles(&scene.states, |state| &state.ports),
-        ("NIC", "down, degraded or tainted"),
+        ("NIC", "down or degraded"),
         "check the cable, the switch port and, for a slow link, the slot (`kubectl dranet graph NODE \
          --path`)",
+    );
+    unusable(
+        found,
+        &troubles(&scene.states, |state| &state.tainted_nics),
+        ("NIC", "tainted"),
+        "whoever set the taint knows why: a DeviceTaintRule (`kubectl get devicetaintrules`), or the \
+         driver (`kubectl dranet top NODE`)",
     );
 }
 

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{CPUS, Case, NAME, NAMESPACE_LABEL, TIER, ZONE, devices, push, volumes, with_cpus};
+use super::{
+    CPUS, Case, NAME, NAMESPACE_LABEL, TIER, ZONE, devices, push, tolerant, volumes, with_cpus,
+};
 use crate::random::Random;
 
 /// A kind of thing that decides where a pod can run.
@@ -64,6 +66,7 @@ pub const KINDS: &[Kind] = &[
     Kind::of_all("quota with a scope", quota),
     Kind::of_all("LimitRange", limit_range),
     Kind::of_all("preemption", preemption),
+    Kind::of_pods("room that is kept for another pod", kept_for_another),
     Kind::of_all("scheduling gate", gate),
     Kind::of_pods("another scheduler", another_scheduler),
     Kind::of_claims("missing claim", devices::missing_claim),
@@ -417,13 +420,44 @@ fn limit_range(case: &mut Case, nodes: &[String], random: &mut Random) {
     case.earlier.retain(|pod| !pod["spec"]["nodeName"].is_null());
 }
 
-fn preemption(case: &mut Case, nodes: &[String], random: &mut Random) {
+/// Adds two classes, whose priorities are below and above that of pods without a class.
+fn priority_classes(case: &mut Case) {
     for (name, value) in [("tests-low", -10), ("tests-high", 100)] {
-        case.objects.push(json!({
+        let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
             "metadata": {"name": name}, "value": value,
-        }));
+        });
+        if !case.objects.contains(&class) {
+            case.objects.push(class);
+        }
     }
+}
+
+/// A pod that is evicted for another, and takes long to end.
+fn kept_for_another(case: &mut Case, nodes: &[String], random: &mut Random) {
+    priority_classes(case);
+    let node = random.pick(nodes);
+    let victim = case.run(node, &with_cpus(CPUS - 8));
+    victim["spec"]["terminationGracePeriodSeconds"] = json!(3600);
+    let selector = json!({"kubernetes.io/hostname": node});
+    let mut spec = with_cpus(CPUS - 28);
+    spec["priorityClassName"] = json!("tests-high");
+    spec["nodeSelector"] = selector.clone();
+    let coming =
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "comes"}, "spec": spec});
+    case.earlier.push(tolerant(coming));
+    if random.below(2) == 0 {
+        case.pod["spec"]["nodeSelector"] = selector;
+    }
+    if random.below(3) == 0 {
+        case.pod["spec"]["priorityClassName"] = json!("tests-high");
+        case.pod["spec"]["preemptionPolicy"] = json!("Never");
+    }
+    case.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+}
+
+fn preemption(case: &mut Case, nodes: &[String], random: &mut Random) {
+    priority_classes(case);
     let kept = random.below(nodes.len());
     for (number, node) in nodes.iter().enumerate() {
         let mut spec = with_cpus(CPUS - 8);

@@ -266,7 +266,7 @@ impl Campaign<'_> {
     }
 
     /// Waits until each earlier pod has a node or was tried. Those without room would take what the asked pod
-    /// is promised: they go, with their claims.
+    /// is promised: they go, with their claims. Those for which others are evicted stay.
     async fn settle(&self) -> anyhow::Result<()> {
         let pods: Api<Pod> = self.scope.api();
         let (tried, claims) = eventually(SOON, async || {
@@ -285,7 +285,7 @@ impl Campaign<'_> {
         .await?;
         let (running, pending): (Vec<_>, Vec<_>) =
             tried.iter().partition(|pod| outcome::node_or_held(pod, &claims).is_some());
-        for pod in pending {
+        for pod in pending.into_iter().filter(|pod| !outcome::is_nominated(pod)) {
             self.scope.delete_pod(&pod.name_any()).await?;
         }
         let running: BTreeSet<String> = running.into_iter().map(ResourceExt::name_any).collect();

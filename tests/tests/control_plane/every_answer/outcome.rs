@@ -99,6 +99,12 @@ pub(super) fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
+/// Whether others are evicted for a pod.
+pub(super) fn is_nominated(pod: &Pod) -> bool {
+    let nominated = pod.status.as_ref().and_then(|status| status.nominated_node_name.as_ref());
+    nominated.is_some_and(|node| !node.is_empty())
+}
+
 /// What the scheduler says of a pod without a node.
 pub(super) fn scheduler_said(pod: &Pod) -> Option<String> {
     condition(pod, "PodScheduled")

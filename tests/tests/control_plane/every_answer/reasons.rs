@@ -25,6 +25,8 @@ const VOLUMES: [&str; 3] = [
     "did not have enough free storage",
 ];
 const NOT_SELECTED: &str = "didn't match Pod's node affinity/selector";
+/// The scheduler's words where every alternative of the affinity names nodes.
+const NOT_NAMED: &str = "didn't satisfy plugin(s) [NodeAffinity]";
 
 /// The reasons of which `explain` names another number of nodes than the scheduler, which says `0/4 nodes are
 /// available: 1 node(s) were unschedulable, 3 cannot allocate all claims. preemption: …`.
@@ -40,7 +42,10 @@ pub(super) fn different(explained: &Value, said: &str) -> Vec<String> {
     }
     all.into_iter()
         .filter(|(words, ours)| {
-            let theirs = counted(said, words);
+            let mut theirs = counted(said, words);
+            if *words == NOT_SELECTED {
+                theirs += counted(said, NOT_NAMED);
+            }
             // Of several volumes that a node cannot have, `explain` names the first.
             if VOLUMES.contains(words) { *ours > theirs } else { *ours != theirs }
         })

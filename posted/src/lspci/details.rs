@@ -105,11 +105,12 @@ pub(super) fn read(lines: &[&str]) -> Result<BTreeMap<PciAddress, Details>, Post
             current = Some(*address);
             let path = bridges.to_vec();
             all.entry(*address).or_insert_with(|| Details { path, ..details });
+        } else if text.is_empty() {
+            // A tracker or a terminal can put blank lines after each.
         } else if is_other(&text) || is_after_blank && !is_indented && !is_own(&text) {
             current = None;
         } else if let Some(details) = current.and_then(|address| all.get_mut(&address)) {
-            // A tracker can put a blank line after each.
-            let is_whole = text.is_empty() || is_indented && details.add(text.trim()).is_some();
+            let is_whole = is_indented && details.add(text.trim()).is_some();
             if !is_whole {
                 return Err(error());
             }

@@ -7,11 +7,12 @@ use cluster_model::gpu_drivers;
 use cluster_model::names::label;
 use cluster_model::room::{PodKey, Room, weight};
 use cluster_model::view::ObjectKey;
+use dra_allocator::DeviceId;
 use fabric_controller::Gang;
 use k8s_openapi::jiff::Timestamp;
 use std::cell::OnceCell;
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 /// Pods that leave together.
@@ -254,6 +255,21 @@ impl<'a> Units<'a> {
         }
         victims.sort_by(|(one, a), (other, b)| (one, &a.pods[0].pod).cmp(&(other, &b.pods[0].pod)));
         victims.into_iter().map(|(_, victim)| victim).collect()
+    }
+}
+
+impl Units<'_> {
+    /// The devices that the pods of these units have on other nodes than these.
+    pub(crate) fn devices_beside(
+        &self,
+        units: &[usize],
+        nodes: &BTreeSet<&str>,
+    ) -> BTreeSet<DeviceId> {
+        let pods = units.iter().flat_map(|unit| &self.all[*unit].pods);
+        let others = pods.filter(|leaver| !nodes.contains(leaver.node));
+        let Cluster { nodes, view, .. } = self.cluster;
+        let claims = others.flat_map(|leaver| nodes.claims_of(leaver.node, leaver.key));
+        claims.flat_map(|(claim, _)| view.inventory().held_by(&claim)).cloned().collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events, on the pods that get devices and on those that leave.
 
 use super::Controller;
-use crate::protocol::record::{Begun, RecordedPod, devices};
+use crate::protocol::record::{Begun, RecordedPod, placed};
 use crate::protocol::step::{End, StopReason};
 use crate::{PodId, Preemption, Refusal};
 use cluster_model::view::ObjectKey;
@@ -65,7 +65,7 @@ impl Controller {
     pub(super) async fn report_end(&self, begun: &Begun, end: &End, evicted: usize) {
         let (kind, reason, note) = match end {
             End::Bound => {
-                let devices = names(begun.rules.values().map(|it| it.device.to_string()));
+                let devices = names(begun.placed().map(|it| it.device.to_string()));
                 (EventType::Normal, "PreemptionBound", format!("has got {devices} by preemption"))
             }
             End::Released => (
@@ -109,7 +109,7 @@ fn decided_text(decided: &Preemption) -> String {
     let victims = decided.victims.iter().flat_map(|victim| &victim.pods);
     let victims = names(victims.map(|pod| pod.pod.key.to_string()));
     let mut by_pool: BTreeMap<String, Vec<DeviceId>> = BTreeMap::new();
-    for device in devices(decided) {
+    for device in placed(decided) {
         by_pool.entry(device.pool.to_string()).or_default().push(device);
     }
     let places = by_pool.into_iter().map(|(pool, devices)| {

@@ -94,8 +94,15 @@ impl Record {
 }
 
 /// The devices that are kept: all that the pods get, since other pods could take the free ones
-/// meanwhile.
+/// meanwhile, and what is freed on other nodes.
 pub(crate) fn devices(decided: &Preemption) -> BTreeSet<DeviceId> {
+    let mut all = placed(decided);
+    all.extend(decided.freed.iter().cloned());
+    all
+}
+
+/// The devices that the pods get.
+pub(crate) fn placed(decided: &Preemption) -> BTreeSet<DeviceId> {
     let claims = decided.placements.iter().flat_map(|placement| &placement.claims);
     let results = claims.flat_map(|claim| &claim.allocation.results);
     let placed = results.filter(|result| !result.admin_access).map(|result| &result.device);
@@ -117,6 +124,12 @@ impl Begun {
     /// The nodes of the pods.
     pub(crate) fn nodes(&self) -> BTreeSet<&str> {
         self.record.pods.iter().map(|pod| pod.node.as_str()).collect()
+    }
+
+    /// The devices that the pods get.
+    pub(crate) fn placed(&self) -> impl Iterator<Item = &DeviceId> {
+        let nodes = self.nodes();
+        self.rules.values().filter(move |device| nodes.contains(&*device.pool))
     }
 
     /// The same for the next decision: the pods of a node share the devices that are kept there.
@@ -143,6 +156,7 @@ impl Begun {
             placements: placements.collect(),
             victims: victims.collect(),
             kept: self.rules.values().cloned().collect(),
+            freed: Vec::new(),
             moves: *moves,
         }
     }

@@ -147,8 +147,12 @@ fn a_gang_leaves_as_a_whole() {
     }
     world.wait("high", 10, near(2, 2), &none());
     assert_eq!(world.told(), "high on a for train-a+train-b");
-    let victims = world.decide().preemption.unwrap().victims;
-    assert_eq!(victims[0].job.as_deref(), Some("Job team/train"));
+    let decided = world.decide().preemption.unwrap();
+    assert_eq!(decided.victims[0].job.as_deref(), Some("Job team/train"));
+    // Else the pod could get these meanwhile, and the other had left in vain.
+    let freed: Vec<(&str, &str)> =
+        decided.freed.iter().map(|device| (&*device.pool, &*device.device)).collect();
+    assert_eq!(freed, [("b", "nic0"), ("b", "nic1"), ("b", "gpu0"), ("b", "gpu1")]);
     // A single pod of a higher priority costs more than both.
     world.node("c", 1, &none());
     assert!(world.run("mid", (2, "c"), near(2, 2), &none()));

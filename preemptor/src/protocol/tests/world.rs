@@ -139,6 +139,7 @@ fn decided(pods: usize, victims: usize) -> Preemption {
         placements: (0..pods).map(placement).collect(),
         victims: (0..victims).map(victim).collect(),
         kept: (0..victims).map(|index| device(&format!("v{index}"))).collect(),
+        freed: Vec::new(),
         moves: false,
     }
 }

@@ -24,8 +24,8 @@ pub(crate) fn fill(subjects: &mut [Subject], seen: &ReadCluster) {
             continue;
         }
         let conflict = fill_runtime_class(&mut pod["spec"], seen);
+        let conflict = conflict.or_else(|| fill_priority(&mut pod["spec"], seen));
         *refused = refused.take().or(conflict);
-        fill_priority(&mut pod["spec"], seen);
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
         for range in seen.of_kind("LimitRange") {
             if range["metadata"]["namespace"] == namespace.as_str() {
@@ -69,18 +69,41 @@ fn fill_runtime_class(spec: &mut Value, seen: &ReadCluster) -> Option<String> {
     None
 }
 
-/// The number of the `PriorityClass`, or of the global default, and whether pods preempt others.
-fn fill_priority(spec: &mut Value, seen: &ReadCluster) {
-    let class = match spec["priorityClassName"].as_str().filter(|name| !name.is_empty()) {
+/// The number of the `PriorityClass`, or of the global default, and whether pods preempt others. Returns why
+/// the API server refuses the pod, if it does. It always has classes, so if none is known, they were not read.
+fn fill_priority(spec: &mut Value, seen: &ReadCluster) -> Option<String> {
+    seen.of_kind("PriorityClass").next()?;
+    let name = spec["priorityClassName"].as_str().filter(|name| !name.is_empty());
+    let class = match name {
         Some(name) => named(seen, "PriorityClass", name),
         None => seen.of_kind("PriorityClass").find(|class| class["globalDefault"] == true),
     };
-    let Some(class) = class else { return };
-    for (field, value) in [("priority", "value"), ("preemptionPolicy", "preemptionPolicy")] {
-        if spec[field].is_null() && !class[value].is_null() {
-            spec[field] = class[value].clone();
+    let why = match (name, class) {
+        (Some(name), None) => format!("there is no PriorityClass {name}"),
+        (_, class) => differing_priority(spec, class)?,
+    };
+    Some(format!("is refused by the API server: {why}"))
+}
+
+/// Fills in what the class says; without one, pods have priority 0 and preempt others. Returns what the pod
+/// says otherwise.
+fn differing_priority(spec: &mut Value, class: Option<&Value>) -> Option<String> {
+    let fields = [
+        ("priority", "value", json!(0)),
+        ("preemptionPolicy", "preemptionPolicy", json!("PreemptLowerPriority")),
+    ];
+    for (field, of_class, default) in fields {
+        let given = class.map(|class| &class[of_class]).filter(|given| !given.is_null());
+        let own = &spec[field];
+        let expected = given.unwrap_or(&default);
+        if !own.is_null() && own != expected {
+            return Some(format!("its {field} is {own}, and its PriorityClass has {expected}"));
+        }
+        if let Some(given) = given {
+            spec[field] = given.clone();
         }
     }
+    None
 }
 
 /// Limits and requests of containers that set none, and the annotation that lists them. A limit without

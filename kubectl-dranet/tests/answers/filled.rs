@@ -36,6 +36,7 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
     let fits = FITS;
     let no_cpu = "has too little `cpu`";
     let runtime = |fields: Value| object("node.k8s.io/v1", "RuntimeClass", &fields);
+    let class = |fields: Value| object("scheduling.k8s.io/v1", "PriorityClass", &fields);
     let limits = |item: Value| object("v1", "LimitRange", &json!({ "spec": { "limits": [item] } }));
     let quota = |spec: Value| {
         object("v1", "ResourceQuota", &json!({ "spec": spec, "status": { "used": {} } }))
@@ -55,6 +56,27 @@ fn a_pod_of_a_file_is_what_the_api_server_makes_of_it() {
             &json!({ "runtimeClassName": "one", "nodeSelector": { "pool": "x" } }),
             runtime(json!({ "scheduling": { "nodeSelector": { "pool": "y" } } })),
             "is refused by the API server",
+        ),
+        (&json!({ "priorityClassName": "one" }), class(json!({ "value": 5 })), fits),
+        (
+            &json!({ "priorityClassName": "two" }),
+            class(json!({ "value": 5 })),
+            "is refused by the API server: there is no PriorityClass two",
+        ),
+        (
+            &json!({ "priorityClassName": "one", "preemptionPolicy": "Never" }),
+            class(json!({ "value": 5 })),
+            "its preemptionPolicy is \"Never\", and its PriorityClass has \"PreemptLowerPriority\"",
+        ),
+        (
+            &json!({ "priorityClassName": "one", "preemptionPolicy": "Never" }),
+            class(json!({ "value": 5, "preemptionPolicy": "Never" })),
+            fits,
+        ),
+        (
+            &json!({ "priority": 4 }),
+            class(json!({ "value": 5, "globalDefault": true })),
+            "its priority is 4, and its PriorityClass has 5",
         ),
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "3" } })), fits),
         (&none, limits(json!({ "type": "Container", "defaultRequest": { "cpu": "5" } })), no_cpu),

@@ -404,18 +404,20 @@ fn quota(case: &mut Case, _: &[String], random: &mut Random) {
 fn limit_range(case: &mut Case, nodes: &[String], random: &mut Random) {
     fill(case, nodes, random);
     let default = random.pick(&["8", "9", "200"]);
-    case.objects.push(json!({
-        "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "defaults"},
-        "spec": {"limits": [{"type": "Container", "default": {"cpu": default}}]},
-    }));
+    let mut limits = vec![json!({"type": "Container", "default": {"cpu": default}})];
     if random.below(3) == 0 {
         let bound = *random.pick(&["min", "max"]);
-        let limits = json!({"type": random.pick(&["Pod", "Container"]), bound: {"cpu": "9"}});
-        case.objects.push(json!({
-            "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"},
-            "spec": {"limits": [limits]},
-        }));
+        // Of two objects with defaults, Kubernetes takes the ones that it meets first, in no order.
+        if random.below(2) == 0 {
+            limits.push(json!({"type": "Pod", bound: {"cpu": "9"}}));
+        } else if bound == "min" || *default != "200" {
+            limits[0][bound] = json!({"cpu": if bound == "min" { "2" } else { "9" }});
+        }
     }
+    case.objects.push(json!({
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "limits"},
+        "spec": {"limits": limits},
+    }));
     // The defaults are not those of the pods that run.
     case.earlier.retain(|pod| !pod["spec"]["nodeName"].is_null());
 }

@@ -43,15 +43,15 @@ pub(crate) fn preemption(
     let results = claims.flat_map(|placed| &placed.allocation.results);
     let kept: BTreeSet<DeviceId> =
         results.filter(|result| !result.admin_access).map(|result| result.device.clone()).collect();
-    let nodes: BTreeSet<&str> = placements.iter().map(|placement| &*placement.node).collect();
-    let freed = units.devices_beside(victims, &nodes);
+    let freed =
+        units.devices(victims).into_iter().filter(|device| !kept.contains(device)).collect();
     Preemption {
         priority,
         fabric: fabric.map(str::to_owned),
         placements,
         victims: units.victims(victims),
         kept: kept.into_iter().collect(),
-        freed: freed.into_iter().collect(),
+        freed,
         moves: false,
     }
 }

@@ -99,8 +99,8 @@ pub struct Preemption {
     pub victims: Vec<Victim>,
     /// The devices of the placements, free or in use now: kept from other pods until these are bound.
     pub kept: Vec<DeviceId>,
-    /// The devices that are freed on other nodes, by the other pods of gangs: kept as well, since else
-    /// kube-scheduler could place the pods there meanwhile, and those on the chosen nodes left in vain.
+    /// The other devices of those who leave: kept as well, since else kube-scheduler could place the pods
+    /// there while some of a gang still run, which then stay as a part of it, or have left in vain.
     pub freed: Vec<DeviceId>,
     /// Whether those who leave let themselves be moved, and there is room for them on other nodes.
     pub moves: bool,

@@ -259,16 +259,11 @@ impl<'a> Units<'a> {
 }
 
 impl Units<'_> {
-    /// The devices that the pods of these units have on other nodes than these.
-    pub(crate) fn devices_beside(
-        &self,
-        units: &[usize],
-        nodes: &BTreeSet<&str>,
-    ) -> BTreeSet<DeviceId> {
+    /// The devices that the pods of these units have.
+    pub(crate) fn devices(&self, units: &[usize]) -> BTreeSet<DeviceId> {
         let pods = units.iter().flat_map(|unit| &self.all[*unit].pods);
-        let others = pods.filter(|leaver| !nodes.contains(leaver.node));
         let Cluster { nodes, view, .. } = self.cluster;
-        let claims = others.flat_map(|leaver| nodes.claims_of(leaver.node, leaver.key));
+        let claims = pods.flat_map(|leaver| nodes.claims_of(leaver.node, leaver.key));
         claims.flat_map(|(claim, _)| view.inventory().held_by(&claim)).cloned().collect()
     }
 }

@@ -65,8 +65,9 @@ impl Controller {
     pub(super) async fn report_end(&self, begun: &Begun, end: &End, evicted: usize) {
         let (kind, reason, note) = match end {
             End::Bound => {
-                let devices = names(begun.placed().map(|it| it.device.to_string()));
-                (EventType::Normal, "PreemptionBound", format!("has got {devices} by preemption"))
+                let nodes = names(begun.nodes().into_iter().map(str::to_owned));
+                let note = format!("has got its devices on {nodes} by preemption");
+                (EventType::Normal, "PreemptionBound", note)
             }
             End::Released => (
                 EventType::Normal,

@@ -94,7 +94,7 @@ impl Record {
 }
 
 /// The devices that are kept: all that the pods get, since other pods could take the free ones
-/// meanwhile, and what is freed on other nodes.
+/// meanwhile, and all that are freed.
 pub(crate) fn devices(decided: &Preemption) -> BTreeSet<DeviceId> {
     let mut all = placed(decided);
     all.extend(decided.freed.iter().cloned());
@@ -124,12 +124,6 @@ impl Begun {
     /// The nodes of the pods.
     pub(crate) fn nodes(&self) -> BTreeSet<&str> {
         self.record.pods.iter().map(|pod| pod.node.as_str()).collect()
-    }
-
-    /// The devices that the pods get.
-    pub(crate) fn placed(&self) -> impl Iterator<Item = &DeviceId> {
-        let nodes = self.nodes();
-        self.rules.values().filter(move |device| nodes.contains(&*device.pool))
     }
 
     /// The same for the next decision: the pods of a node share the devices that are kept there.

@@ -149,7 +149,7 @@ fn a_gang_leaves_as_a_whole() {
     assert_eq!(world.told(), "high on a for train-a+train-b");
     let decided = world.decide().preemption.unwrap();
     assert_eq!(decided.victims[0].job.as_deref(), Some("Job team/train"));
-    // Else the pod could get these meanwhile, and the other had left in vain.
+    // Else the pod could get these while the other still runs.
     let freed: Vec<(&str, &str)> =
         decided.freed.iter().map(|device| (&*device.pool, &*device.device)).collect();
     assert_eq!(freed, [("b", "nic0"), ("b", "nic1"), ("b", "gpu0"), ("b", "gpu1")]);
@@ -181,6 +181,17 @@ fn the_pod_that_started_last_leaves() {
     }
     world.wait("high", 10, near(1, 1), &none());
     assert_eq!(world.told(), "high on b for b");
+}
+
+/// Of two cells that a pod frees, the other one is kept as well.
+#[test]
+fn all_that_is_freed_is_kept() {
+    let mut world = World::new();
+    world.node("a", 1, &none());
+    assert!(world.run("low", (1, "a"), near(2, 2), &none()));
+    world.wait("high", 10, near(1, 1), &none());
+    let decided = world.decide().preemption.unwrap();
+    assert_eq!((decided.kept.len(), decided.freed.len()), (2, 2));
 }
 
 /// One large pod leaves rather than two small ones of the same priority.

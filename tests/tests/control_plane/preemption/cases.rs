@@ -121,31 +121,38 @@ pub(super) async fn victims_are_where_the_volume_is(
     plane: Arc<ControlPlane>,
 ) -> anyhow::Result<()> {
     with_nodes(plane, 2, async |scope, installation| {
-        let [first, second] = two_nodes(scope).await?;
-        let mut near = BTreeSet::new();
-        for index in 0..GPUS {
-            let (low, middle) = (format!("low-{index}"), format!("middle-{index}"));
-            create(scope, pinned(pod(&low, None, 1), &first)).await?;
-            create(scope, pinned(pod(&middle, Some("middle"), 1), &second)).await?;
-            near.insert(middle);
-        }
-        run(scope, 2 * GPUS).await?;
-        scope.apply_yaml(&volume_on(&second)).await?;
-        installation.start_preemptors(1, &[]).await?;
-        let mut high = pod("high", Some("high"), 1);
-        high["spec"]["volumes"] =
-            json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
-        create(scope, high).await?;
-        let bound = scope.bound("high", SOON).await?;
-        assert_eq!(node(&bound), Some(second.as_str()));
-        is_aligned(scope, "high", 1).await?;
-        nothing_kept(scope).await?;
-        one_has_left(scope, &near).await?;
-        assert_eq!(names(scope).await?.len(), 2 * GPUS, "nobody else has left");
-        assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0);
-        Ok(())
+        Box::pin(leave_at_the_volume(scope, installation)).await
     })
     .await
+}
+
+async fn leave_at_the_volume(
+    scope: &Scope,
+    installation: &mut Installation<'_>,
+) -> anyhow::Result<()> {
+    let [first, second] = two_nodes(scope).await?;
+    let mut near = BTreeSet::new();
+    for index in 0..GPUS {
+        let (low, middle) = (format!("low-{index}"), format!("middle-{index}"));
+        create(scope, pinned(pod(&low, None, 1), &first)).await?;
+        create(scope, pinned(pod(&middle, Some("middle"), 1), &second)).await?;
+        near.insert(middle);
+    }
+    run(scope, 2 * GPUS).await?;
+    scope.apply_yaml(&volume_on(&second)).await?;
+    installation.start_preemptors(1, &[]).await?;
+    let mut high = pod("high", Some("high"), 1);
+    high["spec"]["volumes"] =
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    create(scope, high).await?;
+    let bound = scope.bound("high", SOON).await?;
+    assert_eq!(node(&bound), Some(second.as_str()));
+    is_aligned(scope, "high", 1).await?;
+    nothing_kept(scope).await?;
+    one_has_left(scope, &near).await?;
+    assert_eq!(names(scope).await?.len(), 2 * GPUS, "nobody else has left");
+    assert_eq!(metric(installation, "dranet_evicted_without_bound_pod_total").await?, 0);
+    Ok(())
 }
 
 /// A volume on a disk of this node, and the claim that has it.

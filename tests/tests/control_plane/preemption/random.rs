@@ -88,6 +88,7 @@ async fn one(
         }
     }
     running(scope, &all).await?;
+    only_whole_jobs(scope, &mut all).await?;
     for _ in 0..=random.below(3) {
         let planned = Planned { is_guarded: false, ..draw(random, GPUS, 1..3) };
         if random.below(3) == 0 {
@@ -178,6 +179,17 @@ async fn running(scope: &Scope, all: &BTreeMap<String, Planned>) -> anyhow::Resu
         Ok(Check::that(open == 0 && is_there, || format!("{open} pods were not tried")))
     })
     .await
+}
+
+/// A job of which a pod found no room does not run, so one of its pods can leave alone.
+async fn only_whole_jobs(scope: &Scope, all: &mut BTreeMap<String, Planned>) -> anyhow::Result<()> {
+    let pods = scope.api::<Pod>().list(&ListParams::default()).await?;
+    let waiting = pods.iter().filter(|pod| !is_running(pod)).map(ResourceExt::name_any);
+    let parts: BTreeSet<String> = waiting.filter_map(|name| all.get(&name)?.job.clone()).collect();
+    for planned in all.values_mut() {
+        planned.job = planned.job.take().filter(|job| !parts.contains(job));
+    }
+    Ok(())
 }
 
 fn is_running(pod: &Pod) -> bool {

@@ -66,10 +66,10 @@ pub struct Room<'a> {
     state: AllocatedState,
     /// Pods that were added here.
     added: Vec<Placed>,
-    /// Pods for which others are evicted: they hold room against pods of no higher priority.
-    nominated: Vec<Nominated<'a>>,
     /// What these use, by node.
     used: HashMap<Arc<str>, Usage>,
+    /// Pods for which others are evicted: they hold room against pods of no higher priority.
+    nominated: Vec<Nominated<'a>>,
     /// Pods that have left.
     left: BTreeSet<PodKey>,
     /// Claims that have given back their devices.

@@ -256,9 +256,7 @@ impl<'a> Units<'a> {
         victims.sort_by(|(one, a), (other, b)| (one, &a.pods[0].pod).cmp(&(other, &b.pods[0].pod)));
         victims.into_iter().map(|(_, victim)| victim).collect()
     }
-}
 
-impl Units<'_> {
     /// The devices that the pods of these units have.
     pub(crate) fn devices(&self, units: &[usize]) -> BTreeSet<DeviceId> {
         let pods = units.iter().flat_map(|unit| &self.all[*unit].pods);

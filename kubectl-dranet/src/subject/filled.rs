@@ -97,7 +97,8 @@ fn differing_priority(spec: &mut Value, class: Option<&Value>) -> Option<String>
         let own = &spec[field];
         let expected = given.unwrap_or(&default);
         if !own.is_null() && own != expected {
-            return Some(format!("its {field} is {own}, and its PriorityClass has {expected}"));
+            let which = class.map_or("a pod without a PriorityClass", |_| "its PriorityClass");
+            return Some(format!("its {field} is {own}, and {which} has {expected}"));
         }
         if let Some(given) = given {
             spec[field] = given.clone();

@@ -217,7 +217,8 @@ impl Asked<'_> {
         {
             let budget = budget(&view);
             let open = view.present_nodes().filter(|node| !self.closed.contains(node));
-            answer.to_move = fewest(&self.in_use.room(&view, &budget), open, &ask);
+            let room = self.in_use.room(&view, &budget);
+            answer.to_move = fewest(&room, open, &ask, &BTreeSet::new());
         }
         Ok(answer)
     }

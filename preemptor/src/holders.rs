@@ -31,11 +31,12 @@ impl Trial for ClaimTrial<'_, '_> {
 }
 
 /// The node on which the fewest claims would have to give back their devices so that the pod fits, and
-/// these claims; the first node by name of equal ones.
+/// these claims, none of which is to stay; the first node by name of equal ones.
 pub fn fewest<'n>(
     room: &Room<'_>,
     ask: &Ask,
     nodes: impl IntoIterator<Item = &'n str>,
+    stays: impl Fn(&ClaimName) -> bool,
 ) -> Option<(&'n str, Vec<ClaimName>)> {
     let nodes: Vec<&str> = nodes.into_iter().collect();
     // Free devices do not help where the scheduler fails.
@@ -44,17 +45,22 @@ pub fn fewest<'n>(
     }
     let mut tries = TRIES;
     let found = nodes.into_iter().filter_map(|node| {
-        let claims = on_node(room, ask, node, &mut tries)?;
+        let claims = on_node(room, ask, (node, &stays), &mut tries)?;
         Some((node, claims))
     });
     found.min_by_key(|(node, claims)| (claims.len(), *node))
 }
 
-fn on_node(room: &Room<'_>, ask: &Ask, node: &str, tries: &mut usize) -> Option<Vec<ClaimName>> {
+fn on_node(
+    room: &Room<'_>,
+    ask: &Ask,
+    (node, stays): (&str, &impl Fn(&ClaimName) -> bool),
+    tries: &mut usize,
+) -> Option<Vec<ClaimName>> {
     let (view, mut held) = (room.view(), BTreeMap::new());
     let inventory = view.inventory();
     for device in inventory.devices_on(node, view.settings()).ok()? {
-        for holder in inventory.holders(device.id()) {
+        for holder in inventory.holders(device.id()).iter().filter(|holder| !stays(holder)) {
             *held.entry(holder).or_insert(0_usize) += 1;
         }
     }

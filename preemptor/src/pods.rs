@@ -7,7 +7,7 @@ use fabric_controller::Gang;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The label by which a Deployment tells its `ReplicaSets` apart.
@@ -144,6 +144,27 @@ impl Pods {
     /// A pod on a node.
     pub fn on_node(&self, node: &str, key: &PodKey) -> Option<&BoundPod> {
         self.nodes.get(node)?.get(key)
+    }
+
+    /// The pods on nodes that give back their devices in vain for this one: those of its gang, which need
+    /// them too, and those that its controller replaces at once by equal ones.
+    pub fn of_same_workload(&self, pod: &Pod) -> BTreeSet<ObjectKey> {
+        let metadata = &pod.metadata;
+        let gang = Gang::new(pod).map(|gang| gang.key);
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let controller = owner(pod).filter(|(kind, _)| kind != "Job");
+        let hash = metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
+        let is_same = |key: &PodKey, other: &BoundPod| {
+            let other_owner = other.owner.as_ref().map(|(kind, name)| (&**kind, &**name));
+            let own = controller.as_ref().map(|(kind, name)| (kind.as_str(), name.as_str()));
+            let is_replaced = *key.namespace == *namespace
+                && own.is_some()
+                && own == other_owner
+                && hash.map(String::as_str) == other.labels.get(TEMPLATE_HASH);
+            is_replaced || gang.is_some() && gang == other.gang.as_ref().map(|it| it.key.clone())
+        };
+        let same = self.bound().filter(|(_, key, other)| is_same(key, other));
+        same.map(|(_, key, _)| key.into()).collect()
     }
 
     /// The pods without a node.

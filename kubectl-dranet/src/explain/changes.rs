@@ -15,11 +15,12 @@ use admission::rewrite;
 use cluster_model::names::annotation;
 use cluster_model::predict::budget;
 use cluster_model::room::{Ask, Room};
-use cluster_model::view::ClusterView;
+use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::explain::Relaxation;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize as _;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt;
 use topology_graph::Level;
 
@@ -51,7 +52,8 @@ pub(super) fn smallest(
     if let Some(own) = own.as_ref().filter(|own| *own != pod) {
         found.extend(anew(own, scene, nodes)?);
     }
-    found.extend(of_use(room, nodes, ask));
+    let stay = scene.preemptions.pods.of_same_workload(admitted);
+    found.extend(of_use(room, nodes, ask, &stay));
     match &own {
         // Users do not edit the claim that admission writes, only annotations.
         Some(own) => found.extend(of_annotations(own, scene, nodes)?),
@@ -87,9 +89,14 @@ fn anew(
     Ok((nodes > 0).then(|| ExplainChange { change: text.to_owned(), nodes, fabric: None }))
 }
 
-/// What would have to be freed, on the node where that is least.
-fn of_use(room: &Room<'_>, nodes: &[&str], ask: &Ask) -> Option<ExplainChange> {
-    let ToMove { node, claims } = fewest(room, nodes.iter().copied(), ask)?;
+/// What would have to be freed, on the node where that is least; some pods stay.
+fn of_use(
+    room: &Room<'_>,
+    nodes: &[&str],
+    ask: &Ask,
+    stay: &BTreeSet<ObjectKey>,
+) -> Option<ExplainChange> {
+    let ToMove { node, claims } = fewest(room, nodes.iter().copied(), ask, stay)?;
     let noun = if claims.len() == 1 { "this claim gives" } else { "these claims give" };
     let text = format!("when {noun} back the devices of node {node}: {}", claims.join(", "));
     Some(ExplainChange { change: text, nodes: 1, fabric: None })

@@ -113,3 +113,49 @@ fn a_plan_warns_of_rollouts_that_no_node_has_room_for() {
         assert_eq!(text.contains(SURGE), is_warned, "{asked}: {text}");
     }
 }
+
+/// A pod on the example's node, or without a node.
+fn of_controller(
+    name: &str,
+    (kind, owner): (&str, &str),
+    labels: &Value,
+    node: Option<&str>,
+) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name, "namespace": "default", "labels": labels,
+            "annotations": { "dranet.io/aligned-nics": "per-gpu", "dranet.io/gpus": "4" },
+            "ownerReferences": [{
+                "apiVersion": "v1", "kind": kind, "name": owner, "uid": owner, "controller": true,
+            }],
+        },
+        "spec": { "nodeName": node, "containers": [{ "name": "main", "image": "main" }] },
+    })
+}
+
+/// Its devices would go to the pod that its controller creates then, or are needed as well.
+#[test]
+fn no_pod_of_the_same_workload_is_told_to_leave() {
+    let revision = json!({ "pod-template-hash": "7d4b9c" });
+    let index = json!({ "batch.kubernetes.io/job-completion-index": "0" });
+    let of_set = json!({ "jobset.sigs.k8s.io/jobset-name": "set" });
+    for (owner, other, labels, is_named) in [
+        (("Job", "train"), ("Job", "train"), &index, false),
+        (("Job", "train"), ("Job", "other"), &index, true),
+        // Its pods end one after another.
+        (("Job", "train"), ("Job", "train"), &json!({}), true),
+        (("Job", "workers"), ("Job", "leader"), &of_set, false),
+        (("ReplicaSet", "srv-7d4b9c"), ("ReplicaSet", "srv-7d4b9c"), &revision, false),
+        (("StatefulSet", "db"), ("StatefulSet", "db"), &json!({}), false),
+        (("StatefulSet", "db"), ("StatefulSet", "web"), &json!({}), true),
+    ] {
+        let bound = of_controller("first", other, labels, Some(NODE));
+        let asked = of_controller("second", owner, labels, None);
+        let text =
+            joined(&Cluster::of(&[claim("first"), bound], |_| {}).of_file("explain", &asked));
+        assert_eq!(text.contains("of pod first"), is_named, "{owner:?} {other:?}: {text}");
+        assert!(text.contains("exit code 3"), "{text}");
+    }
+}

@@ -40,7 +40,7 @@ pub use interner::Interner;
 pub use node_facts::{NodeFacts, Tolerated};
 pub use nodes::{Nodes, PodKey};
 pub use places::{Placed, Places};
-pub use preempt::{Preemption, weight};
+pub use preempt::{Delay, Preemption, weight};
 pub use scores::{Images, Preferences, Scores};
 pub use terms::{Labels, Term};
 pub use why_not::{VolumeProblem, WhyNot};

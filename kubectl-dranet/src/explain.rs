@@ -32,7 +32,7 @@ use admission::plan::Policy;
 use cluster_model::names::{GATE_FABRIC, annotation};
 use cluster_model::predict::{Prediction, budget};
 use cluster_model::room::{
-    Ask, Attempt, Extended, OpenClaim, PodClaims, Preemption, Room, WhyNot, pod_claims,
+    Ask, Attempt, Delay, Extended, OpenClaim, PodClaims, Preemption, Room, WhyNot, pod_claims,
 };
 use cluster_model::view::{ClusterView, ObjectKey};
 use devices::Outcomes;
@@ -357,12 +357,17 @@ fn on_nodes(
     });
     let evicted = evicted.collect();
     if outcomes.fits.is_empty()
-        && let Ok(Some(Preemption { node, victims, is_tried_at_once, .. })) =
+        && let Ok(Some(Preemption { node, victims, delay, .. })) =
             room.preempt(ask, room.view().present_nodes())
     {
         let victims: Vec<String> = victims.iter().map(ToString::to_string).collect();
-        let later =
-            if is_tried_at_once { "" } else { ", but may try it again only after five minutes" };
+        let later = match delay {
+            None => "",
+            Some(Delay::TriedAgain) => ", but may try it again only after five minutes",
+            Some(Delay::Ending) => {
+                "; it waits until pods that are being deleted already have ended"
+            }
+        };
         remarks.push(format!(
             "kube-scheduler evicts {} of lower priority for it on node {node}{later}",
             listed(&victims)

@@ -175,11 +175,13 @@ impl Scheduled {
         let has_choice =
             self.placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
         let is_sampled = self.placed.iter().any(|placed| placed.is_sampled);
+        let is_delayed = |by| self.placed.iter().any(|placed| placed.delay == Some(by));
         let unknown = [
             (has_choice && !self.has_learned, Unknown::LearnedShapes),
             (is_sampled, Unknown::ExaminedNodes),
             (self.has_other_scheduler, Unknown::OtherScheduler),
-            (self.placed.iter().any(|placed| placed.is_late), Unknown::TriedAgain),
+            (is_delayed(Unknown::TriedAgain), Unknown::TriedAgain),
+            (is_delayed(Unknown::EndingPods), Unknown::EndingPods),
         ];
         unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect()
     }
@@ -199,6 +201,10 @@ impl fmt::Display for Unknown {
             Self::TriedAgain => {
                 "kube-scheduler may try a pod to which several others gave way again only after five minutes, \
                  since the last of them was not what it was refused for"
+            }
+            Self::EndingPods => {
+                "how long a pod takes to end that is being deleted already is not known; until then the pod \
+                 to which it gives way waits"
             }
             Self::OtherScheduler => {
                 "whether the scheduler that a pod names runs, and what it does, is not known"

@@ -12,7 +12,7 @@ mod watch;
 use crate::metrics::Metrics;
 use crate::protocol::record::Begun;
 use crate::protocol::rules::{self, rules_of};
-use crate::protocol::step::{End, Limits, evicted, step};
+use crate::protocol::step::{End, Limits, Seen, evicted, step};
 use crate::{Cluster, Decision, NoPreemption, Preemption, Rules, decide};
 use cluster_model::watch::{SharedView, VolumesOnDemand};
 use fabric_controller::Group;
@@ -144,7 +144,13 @@ impl Controller {
         let now = Timestamp::now();
         let next = step(begun, &looked.seen, &self.settings.limits, now);
         self.write(begun, &next, &looked, memory).await?;
-        let Some(end) = &next.end else { return Ok(true) };
+        let Some(end) = &next.end else {
+            if next.writes.is_empty() {
+                let Seen { pods, victims, room } = &looked.seen;
+                tracing::debug!(preemption = begun.id, ?pods, ?victims, ?room, "Waiting");
+            }
+            return Ok(true);
+        };
         let evicted = evicted(begun, &looked.seen, &self.settings.limits, now);
         tracing::info!(preemption = begun.id, ?end, evicted, "A preemption ends");
         if *end == End::Released {

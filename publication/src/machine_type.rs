@@ -145,7 +145,8 @@ fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> 
             Some((name.to_owned(), DeviceAttribute { string: Some(text?), ..Default::default() }))
         });
         let bare = driver.numa_attribute.and_then(|name| name.rsplit('/').next());
-        let numa = gpu.numa.map(|numa| {
+        // Drivers read it from the kernel, and know nothing of what a cloud says of its machines.
+        let numa = function.and_then(|function| function.numa_node).map(|numa| {
             let int = Some(i64::from(numa.0));
             let name = bare.unwrap_or(attribute::NUMA_NODE).to_owned();
             (name, DeviceAttribute { int, ..Default::default() })
@@ -186,6 +187,19 @@ mod tests {
             }
             let shape = |graph: &NodeTopologySpec| Topology::from_spec(graph).unwrap().shape();
             assert_eq!(shape(&machine.graph), shape(&real.topology), "{name}");
+        }
+    }
+
+    /// What a GPU's driver does not publish, no claim for a node of the type may rest on.
+    #[test]
+    fn gpus_have_the_numa_node_that_the_kernel_shows() {
+        for (name, is_shown) in [("azure-nda100v4", false), ("azure-ndh100v5", true)] {
+            let machine = MachineType::built_in(name).unwrap();
+            let shown =
+                |gpu: &Device| gpu.attributes.as_ref().unwrap().contains_key(attribute::NUMA_NODE);
+            assert!(machine.gpus.iter().all(|gpu| shown(gpu) == is_shown), "{name}");
+            let topology = Topology::from_spec(&machine.graph).unwrap();
+            assert!(topology.gpus().iter().all(|gpu| gpu.numa.is_some()), "{name}");
         }
     }
 

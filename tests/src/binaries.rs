@@ -85,9 +85,10 @@ pub fn chart_tool(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// A file of Kueue's: `kueue`, `definitions`, `webhooks.yaml`.
-pub fn kueue(name: &str) -> anyhow::Result<PathBuf> {
-    let path = built("DRANET_KUEUE", "tests/neighbours/build")?.join(name);
+/// What `tests/neighbours/build` builds: Kueue's `kueue`, `definitions`, `webhooks.yaml`, and `karpenter`,
+/// `karpenter-definitions`.
+pub fn neighbour(name: &str) -> anyhow::Result<PathBuf> {
+    let path = built("DRANET_NEIGHBOURS", "tests/neighbours/build")?.join(name);
     anyhow::ensure!(path.exists(), "`{}` does not exist", path.display());
     Ok(path)
 }

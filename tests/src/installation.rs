@@ -147,6 +147,13 @@ impl<'a> Installation<'a> {
         self.publish_gb300_in(node, PLACEMENT_GROUP).await
     }
 
+    /// Publishes the devices of a machine of another type for an existing node.
+    pub async fn publish_as(&self, node: &str, machine: Machine) -> anyhow::Result<()> {
+        let folder = machine.plant()?;
+        self.scope.apply(machine.gpu_slice(node, folder.path())?).await?;
+        self.publish_machine(node, machine, folder.path(), &[]).await
+    }
+
     async fn publish_gb300_in(&self, node: &str, placement_group: &str) -> anyhow::Result<()> {
         self.scope.apply(gb300::gpu_slice(node)?).await?;
         let imds = Imds::start(VM_SIZE, placement_group).await?;
@@ -171,9 +178,7 @@ impl<'a> Installation<'a> {
     pub async fn machine(&self, name: &str, machine: Machine) -> anyhow::Result<String> {
         let node: Node = self.scope.node(name).await?;
         let node = node.metadata.name.context("a node has a name")?;
-        let folder = machine.plant()?;
-        self.scope.apply(machine.gpu_slice(&node, folder.path())?).await?;
-        self.publish_machine(&node, machine, folder.path(), &[]).await?;
+        self.publish_as(&node, machine).await?;
         Ok(node)
     }
 

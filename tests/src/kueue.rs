@@ -27,7 +27,7 @@ impl Kueue {
         resources: &Value,
         gates: &str,
     ) -> anyhow::Result<Self> {
-        for file in fs::read_dir(binaries::kueue("definitions")?)? {
+        for file in fs::read_dir(binaries::neighbour("definitions")?)? {
             scope.apply_file(&file?.path()).await?;
         }
         let (webhook, health) = (ports::free()?, ports::free()?);
@@ -52,7 +52,7 @@ impl Kueue {
         let process = manager(plane, &root, gates)?.spawn()?;
         process.wait_until_ready(&format!("http://127.0.0.1:{health}/readyz"), READY).await?;
         let url = format!("https://127.0.0.1:{webhook}");
-        for object in manifest::read(&binaries::kueue("webhooks.yaml")?)? {
+        for object in manifest::read(&binaries::neighbour("webhooks.yaml")?)? {
             let object =
                 with_address(serde_json::to_value(object)?, &url, &plane.authority().pem());
             scope.apply(serde_json::from_value(object)?).await?;
@@ -73,7 +73,7 @@ fn manager(plane: &ControlPlane, root: &Path, gates: &str) -> anyhow::Result<Pro
     let program = Program::new(binaries::on_path("unshare")?, plane.logs()).named("kueue");
     let command = ["--map-root-user", "--mount", "--", "sh", "-c", bound].map(str::to_owned);
     let root = root.display().to_string();
-    let manager = binaries::kueue("kueue")?.display().to_string();
+    let manager = binaries::neighbour("kueue")?.display().to_string();
     let config = "--config=/etc/config.yaml".to_owned();
     let gates = format!("--feature-gates={gates}");
     Ok(program

@@ -22,6 +22,7 @@ pub mod hostile;
 pub mod images;
 pub mod imds;
 pub mod installation;
+pub mod karpenter;
 pub mod kueue;
 pub mod lines;
 pub mod machine;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use topology_graph::{HostRoot, Topology, fixture, read};
 
-use crate::binaries;
+use crate::{binaries, gb300};
 
 /// The class of AMD GPUs.
 pub const AMD_CLASS: &str = "
@@ -108,7 +108,10 @@ impl Machine {
                 "numaNode"
             } else {
                 attributes["type"] = json!({"string": "gpu"});
-                attributes["uuid"] = json!({"string": format!("GPU-{node}-{index}")});
+                // NICs of machines without NUMA nodes name that of their GPU.
+                let uuid = gpu.uuid.clone();
+                let uuid = uuid.unwrap_or_else(|| gb300::gpu_uuid(&format!("GPU-{index}"), node));
+                attributes["uuid"] = json!({ "string": uuid });
                 "resource.kubernetes.io/numaNode"
             };
             // Drivers omit it if the kernel does not show it.

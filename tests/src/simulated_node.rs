@@ -5,7 +5,7 @@ use kube::{
     Api, Client,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::manifest::FIELD_MANAGER;
 
@@ -27,24 +27,32 @@ pub async fn apply(client: &Client, name: &str) -> anyhow::Result<Node> {
     Ok(nodes.patch_status(name, &params, &Patch::Apply(&status(name))).await?)
 }
 
-fn status(name: &str) -> serde_json::Value {
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+/// Makes an existing node Ready, as its kubelet would; what it has room for stays.
+pub async fn make_ready(client: &Client, name: &str) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let status = json!({"status": {"conditions": [ready()]}});
+    nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(&status)).await?;
+    Ok(())
+}
+
+fn status(name: &str) -> Value {
     let resources = json!({"cpu": "128", "memory": "1Ti", "pods": "256"});
     json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name},
-        "status": {
-            "capacity": resources,
-            "allocatable": resources,
-            "conditions": [{
-                "type": "Ready",
-                "status": "True",
-                "reason": "Simulated",
-                "message": "this node has no kubelet",
-                "lastHeartbeatTime": now,
-                "lastTransitionTime": now,
-            }],
-        },
+        "status": {"capacity": resources, "allocatable": resources, "conditions": [ready()]},
+    })
+}
+
+fn ready() -> Value {
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({
+        "type": "Ready",
+        "status": "True",
+        "reason": "Simulated",
+        "message": "this node has no kubelet",
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
     })
 }

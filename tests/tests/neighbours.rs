@@ -3,6 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod neighbours {
+    pub(crate) mod karpenter;
     pub(crate) mod kinds;
     pub(crate) mod kueue;
     pub(crate) mod outcome;
@@ -10,9 +11,9 @@ mod neighbours {
 
 use std::process::ExitCode;
 
-use neighbours::kueue;
+use neighbours::{karpenter, kueue};
 use tests::{Options, suite};
 
 fn main() -> ExitCode {
-    suite::run(&Options::default(), kueue::tests())
+    suite::run(&Options::default(), karpenter::tests().into_iter().chain(kueue::tests()))
 }

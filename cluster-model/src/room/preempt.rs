@@ -1,7 +1,7 @@
 //! Which pods of lower priority give way to a pod (`plugins/defaultpreemption`). Only what a node has
 //! besides devices is freed: kube-scheduler 1.37 evicts no pod for devices of claims.
 
-use super::nodes::NodeInfo;
+use super::nodes::{BoundPod, NodeInfo};
 use super::{Ask, Nodes, PodKey, Room, WhyNot};
 use crate::view::ObjectKey;
 use std::cmp::Reverse;
@@ -15,11 +15,20 @@ pub struct Preemption<'n> {
     pub victims: Vec<ObjectKey>,
     /// This node and those on which as much harm is done: when pods started decides between them.
     pub equal: Vec<&'n str>,
-    /// Whether kube-scheduler tries the pod again as soon as the last pod has left. It evicts that one by
-    /// itself, and asks only the plugins that refused the pod whether this helps; those that would have
-    /// refused it next are not asked, and then it is tried again after five minutes
-    /// (`prepareCandidateAsync`, `flushUnschedulableEntitiesLeftover`).
-    pub is_tried_at_once: bool,
+    /// What it waits for besides the grace periods of pods that are evicted.
+    pub delay: Option<Delay>,
+}
+
+/// Why it may take long until a pod to which others give way is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// kube-scheduler evicts the last pod by itself, and asks only the plugins that refused the other pod
+    /// whether this helps. Those that would have refused it next are not asked, and then it is tried again
+    /// after five minutes (`prepareCandidateAsync`, `flushUnschedulableEntitiesLeftover`).
+    TriedAgain,
+    /// One of the pods is being deleted already: how long that takes yet is not known
+    /// (`PodEligibleToPreemptOthers`).
+    Ending,
 }
 
 /// Pods that must leave a node.
@@ -28,6 +37,8 @@ struct Victims {
     pods: Vec<(i32, ObjectKey)>,
     /// What the last one keeps the pod from, when the others have left.
     last: Option<WhyNot>,
+    /// Whether one of them is being deleted already.
+    is_ending: bool,
 }
 
 /// What is compared of the victims on nodes: the highest priority, the weights together, the number.
@@ -62,7 +73,9 @@ impl Room<'_> {
         }
         let mut best: Option<(Harm, Preemption<'n>)> = None;
         for node in closed {
-            let Some(Victims { pods: victims, last }) = self.victims(node, ask)? else { continue };
+            let Some(Victims { pods: victims, last, is_ending }) = self.victims(node, ask)? else {
+                continue;
+            };
             let priorities = victims.iter().map(|(priority, _)| *priority);
             let Some(highest) = priorities.clone().max() else { continue };
             let harm = (highest, priorities.map(weight).sum(), victims.len());
@@ -74,8 +87,12 @@ impl Room<'_> {
                     let mut refusals = attempt.barred().iter().map(|(_, why)| why);
                     let is_tried_at_once =
                         last.is_none_or(|last| refusals.any(|why| why.filter() == last.filter()));
-                    let equal = vec![node];
-                    best = Some((harm, Preemption { node, victims, equal, is_tried_at_once }));
+                    let delay = match is_tried_at_once {
+                        _ if is_ending => Some(Delay::Ending),
+                        true => None,
+                        false => Some(Delay::TriedAgain),
+                    };
+                    best = Some((harm, Preemption { node, victims, equal: vec![node], delay }));
                 }
             }
         }
@@ -86,19 +103,20 @@ impl Room<'_> {
     /// important first (`SelectVictimsOnNode`). `None` if that is not enough.
     fn victims(&self, node: &str, ask: &Ask) -> Result<Option<Victims>, String> {
         let Some(priority) = ask.preempting_priority() else { return Ok(None) };
-        let mut lower: Vec<(i32, &PodKey)> = self.nodes.below(node, priority).collect();
-        lower.sort_by_key(|(priority, key)| (Reverse(*priority), *key));
+        let mut lower: Vec<(&PodKey, &BoundPod)> = self.nodes.below(node, priority).collect();
+        lower.sort_by_key(|(key, pod)| (Reverse(pod.priority), *key));
         let mut room = self.clone();
-        room.left.extend(lower.iter().map(|(_, key)| (*key).clone()));
+        room.left.extend(lower.iter().map(|(key, _)| (*key).clone()));
         if room.why_not(node, ask)?.is_some() {
             return Ok(None);
         }
-        let mut victims = Victims { pods: Vec::new(), last: None };
-        for (priority, key) in lower {
+        let mut victims = Victims { pods: Vec::new(), last: None, is_ending: false };
+        for (key, pod) in lower {
             room.left.remove(key);
             if let Some(why) = room.why_not(node, ask)? {
                 room.left.insert(key.clone());
-                victims.pods.push((priority, key.into()));
+                victims.pods.push((pod.priority, key.into()));
+                victims.is_ending |= pod.is_ending;
                 victims.last = Some(why);
             }
         }
@@ -107,9 +125,9 @@ impl Room<'_> {
 }
 
 impl Nodes {
-    /// The pods of a node of lower priority, with their priorities.
-    fn below(&self, node: &str, priority: i32) -> impl Iterator<Item = (i32, &PodKey)> {
+    /// The pods of a node of lower priority.
+    fn below(&self, node: &str, priority: i32) -> impl Iterator<Item = (&PodKey, &BoundPod)> {
         let pods = self.get(node).into_iter().flat_map(NodeInfo::pods);
-        pods.filter(move |(_, pod)| pod.is_below(priority)).map(|(key, pod)| (pod.priority, key))
+        pods.filter(move |(_, pod)| pod.is_below(priority))
     }
 }

@@ -1,6 +1,7 @@
 //! Pods of lower priority that give way.
 
 use super::*;
+use cluster_model::room::Delay;
 
 /// Pods of lower priority give way, as few and as unimportant ones as possible; devices are not freed.
 #[test]
@@ -139,6 +140,29 @@ fn a_pod_is_tried_at_once_if_the_last_to_leave_was_in_its_way() {
         let room = Room::new(&world.view, &world.nodes, &budget);
         let found = room.preempt(&Ask::new(&pod(&spec("4", &port, 10))), [NODE]).unwrap().unwrap();
         assert_eq!(found.victims.len(), others.len());
-        assert_eq!(found.is_tried_at_once, expected, "{others:?}");
+        assert_eq!(found.delay.is_none(), expected, "{others:?}");
+    }
+}
+
+/// Nobody evicts it again, and nobody knows when it ends.
+#[test]
+fn a_pod_that_is_being_deleted_already_is_waited_for() {
+    let spec = |priority: i32| {
+        json!({"priority": priority, "containers": [
+            {"name": "c", "resources": {"requests": {"cpu": "4"}}},
+        ]})
+    };
+    for (deleted, expected) in
+        [(json!("2026-01-01T00:00:00Z"), Some(Delay::Ending)), (json!(null), None)]
+    {
+        let mut world = World::new(&[(NODE, 0)]);
+        let mut running =
+            pod(&json!({"priority": 1, "nodeName": NODE, "containers": spec(1)["containers"]}));
+        running.metadata.deletion_timestamp = serde_json::from_value(deleted).unwrap();
+        world.nodes.apply_pod(&running);
+        let budget = budget(&world.view);
+        let room = Room::new(&world.view, &world.nodes, &budget);
+        let found = room.preempt(&Ask::new(&pod(&spec(9))), [NODE]).unwrap().unwrap();
+        assert_eq!(found.delay, expected);
     }
 }

@@ -106,6 +106,8 @@ pub(crate) enum Unknown {
     OtherScheduler,
     /// When kube-scheduler tries a pod again to which others have given way: it may be five minutes.
     TriedAgain,
+    /// How long pods take to end that are being deleted already, and give way to a pod.
+    EndingPods,
 }
 
 /// Ignored rules of a workload.
@@ -154,9 +156,9 @@ pub(crate) struct Placed {
     pub(crate) binds_after: Vec<String>,
     /// What it gets.
     pub(crate) devices: Vec<Device>,
-    /// Whether kube-scheduler may try it again only minutes after others have given way to it.
+    /// What is not known of when it is bound, after others have given way to it.
     #[serde(skip)]
-    pub(crate) is_late: bool,
+    pub(crate) delay: Option<Unknown>,
     /// Whether it fits on other nodes as well.
     #[serde(skip)]
     pub(crate) has_choice: bool,

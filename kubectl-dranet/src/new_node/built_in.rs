@@ -6,7 +6,9 @@ use cluster_model::names::{self, attribute};
 use cluster_model::view::ClusterView;
 use fabric_controller::machine_labels;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
+use k8s_openapi::api::resource::v1::{
+    Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use publication::machine_type::{MachineType, MachineTypeError};
 use serde::Deserialize as _;
@@ -15,6 +17,10 @@ use topology_graph::NodeTopology;
 
 /// A label that every kubelet sets.
 const OS_LABEL: (&str, &str) = ("kubernetes.io/os", "linux");
+
+/// Every VM of these sizes gets a placement group, whose name nobody knows before. Claims ask for NICs of
+/// one, whichever it is.
+const PLACEMENT_GROUP: &str = "template";
 
 /// A node of this type; `None` if it is not built in.
 pub(crate) fn node(machine: &str, name: &str) -> anyhow::Result<Option<NewNode>> {
@@ -39,7 +45,8 @@ pub(crate) fn all(name: &str) -> anyhow::Result<Vec<(&'static str, NewNode)>> {
 
 /// A node of this type. Its CPUs and memory are not known.
 fn new(machine: MachineType, name: &str) -> anyhow::Result<NewNode> {
-    let MachineType { gpu_driver, gpus, nics, graph, .. } = machine;
+    let MachineType { gpu_driver, gpus, mut nics, graph, .. } = machine;
+    nics.iter_mut().for_each(join_placement_group);
     let labels = [(HOSTNAME_LABEL, name), OS_LABEL];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
     let mut labels = BTreeMap::from(labels);
@@ -60,6 +67,15 @@ fn new(machine: MachineType, name: &str) -> anyhow::Result<NewNode> {
     let labels = labels_of_machine(&new)?;
     new.node.metadata.labels.get_or_insert_default().extend(labels);
     Ok(new)
+}
+
+fn join_placement_group(nic: &mut Device) {
+    let attributes = nic.attributes.get_or_insert_default();
+    if attributes.contains_key(attribute::AZURE_VM_SIZE) {
+        let group = attributes.entry(attribute::AZURE_PLACEMENT_GROUP.to_owned());
+        let string = Some(PLACEMENT_GROUP.to_owned());
+        group.or_insert(DeviceAttribute { string, ..DeviceAttribute::default() });
+    }
 }
 
 /// The labels that fabric-controller sets on the node.

@@ -2,7 +2,7 @@
 //! kube-scheduler by claims, selectors, taints and resources, and ranked by the extender's scores.
 
 use super::{added, claim};
-use crate::answer::{Device, Evicted, Placed};
+use crate::answer::{Device, Evicted, Placed, Unknown};
 use crate::args::AddedNodes;
 use crate::explain::{self, Answer, Scene, binding_conditions, quota};
 use crate::groups::{CreatedPods, group_of};
@@ -18,7 +18,9 @@ use admission::plan::Policy;
 use cluster_model::gpu_drivers;
 use cluster_model::names::GATE_FABRIC;
 use cluster_model::predict::{Fit, Prediction, budget};
-use cluster_model::room::{Amounts, Ask, Extended, PodClaims, Preemption, Preferences, pod_claims};
+use cluster_model::room::{
+    Amounts, Ask, Delay, Extended, PodClaims, Preemption, Preferences, pod_claims,
+};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
 use dra_allocator::DeviceId;
 use fabric_controller::group_pods::GroupPods;
@@ -95,8 +97,8 @@ struct GivenWay {
     evicts: Vec<String>,
     /// The nodes on which others would be with as little harm.
     equal: Vec<String>,
-    /// Whether kube-scheduler may try the pod again only minutes later.
-    is_late: bool,
+    /// What is not known of when it is bound.
+    delay: Option<Unknown>,
 }
 
 fn device(DeviceId { driver, pool, device }: &DeviceId) -> Device {
@@ -178,7 +180,7 @@ impl Cluster {
         if given_way.nodes.is_empty() && refused.is_none() && self.preempts {
             given_way = self.preempt_for_devices(&asked.pod);
         }
-        let GivenWay { nodes: fits, evicts, equal, is_late } = given_way;
+        let GivenWay { nodes: fits, evicts, equal, delay } = given_way;
         if fits.is_empty() {
             let fabric = asked.ask.fabric();
             return Ok(Fate::Kept(explain::answer(pod, self.scene(fabric))?));
@@ -205,7 +207,7 @@ impl Cluster {
             binds_after,
             devices,
             has_choice: fits.len() > 1,
-            is_late,
+            delay,
             is_sampled: fits.len() > examined(self.view.present_nodes().count()),
             plugin_gpus,
         })))
@@ -290,13 +292,17 @@ impl Cluster {
         let budget = budget(&self.view);
         let room = self.in_use.room(&self.view, &budget);
         let found = room.preempt(ask, self.view.present_nodes()).map_err(anyhow::Error::msg)?;
-        let Some(Preemption { node, victims, equal, is_tried_at_once }) = found else {
+        let Some(Preemption { node, victims, equal, delay }) = found else {
             return Ok(GivenWay::default());
         };
         let nodes = vec![node.to_owned()];
         let equal = equal.into_iter().map(str::to_owned).collect();
         let evicts = self.evict(&victims);
-        Ok(GivenWay { nodes, evicts, equal, is_late: !is_tried_at_once })
+        let delay = delay.map(|delay| match delay {
+            Delay::TriedAgain => Unknown::TriedAgain,
+            Delay::Ending => Unknown::EndingPods,
+        });
+        Ok(GivenWay { nodes, evicts, equal, delay })
     }
 
     /// The same for devices, by preemptor.
@@ -308,7 +314,7 @@ impl Cluster {
         let nodes = found.placements.into_iter().map(|placement| placement.node);
         let nodes: Vec<String> = nodes.collect();
         let equal = nodes.clone();
-        GivenWay { nodes, evicts: self.evict(&victims), equal, is_late: false }
+        GivenWay { nodes, evicts: self.evict(&victims), equal, delay: None }
     }
 
     /// Lets pods leave; returns their names.

@@ -178,8 +178,8 @@ fn above_limit(spec: &Value) -> Option<String> {
     })
 }
 
-/// Why the API server refuses a pod whose containers together request more than the pod itself requests or
-/// may have. Init containers and sidecars count as `AggregateContainerRequests` of
+/// Why the API server refuses a pod whose containers request more than the pod itself requests or may have,
+/// together, or have a higher limit. Init containers and sidecars count as `AggregateContainerRequests` of
 /// `k8s.io/component-helpers/resource` counts them: where the pod has a limit alone, this is its request
 /// (`setDefaultPodLevelRequests`).
 fn above_pod(spec: &Value) -> Option<String> {
@@ -203,8 +203,27 @@ fn above_pod(spec: &Value) -> Option<String> {
             word(limit)
         ))
     };
-    let why = request.or_else(limit)?;
+    let why = request.or_else(limit).or_else(|| container_above_pod(spec, &limits))?;
     Some(format!("is refused by the API server: {why}"))
+}
+
+/// A container with a higher limit than its pod. Init containers are not looked at
+/// (`validatePodResourceConsistency`).
+fn container_above_pod(spec: &Value, limits: &Map<String, Value>) -> Option<String> {
+    let mut containers = spec["containers"].as_array().into_iter().flatten();
+    containers.find_map(|container| {
+        amounts(&container["resources"]["limits"]).into_iter().find_map(|(name, own)| {
+            let limit = limits.get(&name)?;
+            (parsed(&own)? > parsed(limit)?).then(|| {
+                format!(
+                    "its container {} has a limit of {} of {name}, more than the pod's limit of {}",
+                    word(&container["name"]),
+                    word(&own),
+                    word(limit)
+                )
+            })
+        })
+    })
 }
 
 /// A text, or a number as it is written.

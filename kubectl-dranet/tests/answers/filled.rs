@@ -158,6 +158,14 @@ fn a_limit_range_refuses_what_the_api_server_refuses() {
             "its container main requests 9 of cpu, more than its limit of 8",
         ),
         (
+            &json!({
+                "containers": [{ "name": "main", "resources": { "requests": { "cpu": "1" } } }],
+                "resources": { "limits": { "cpu": "9" } },
+            }),
+            limits(json!({ "type": "Container", "default": { "cpu": "200" } })),
+            "its container main has a limit of 200 of cpu, more than the pod's limit of 9",
+        ),
+        (
             &cpu("3"),
             limits(
                 json!({ "type": "Container", "max": { "cpu": "2" }, "default": { "cpu": "4" } }),

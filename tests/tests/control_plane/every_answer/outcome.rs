@@ -56,6 +56,13 @@ impl Outcome {
             && self.waiting.iter().all(|said| said.contains("found a potential placement"))
     }
 
+    /// Whether pods wait, each on a node for others to end that are being deleted.
+    pub(super) fn waits_for_ending_pods(&self) -> bool {
+        let ending = "a terminating pod on the nominated node";
+        self.has_made_room()
+            || !self.waiting.is_empty() && self.waiting.iter().all(|said| said.contains(ending))
+    }
+
     /// Waits until as many pods are bound as predicted, and the others were tried. What is not so in time
     /// differs.
     pub(super) async fn wait(scope: &Scope, case: &Case, predicted: usize) -> anyhow::Result<Self> {

@@ -43,13 +43,17 @@ fn pods(queue: &str, _: &str) -> Vec<Value> {
 }
 
 fn group(queue: &str, _: &str) -> Vec<Value> {
-    let fabric = [("dranet.io/fabric", queue), ("dranet.io/fabric-size", "3"), (GROUP_SIZE, "3")];
-    let member = |index: usize| {
-        let mut pod = pod(&format!("{queue}-{index}"), queue, template(4, &fabric));
-        pod["metadata"]["labels"][GROUP] = queue.into();
-        pod
-    };
-    (0..3).map(member).collect()
+    (0..3).map(|index| member(queue, index, (3, 4))).collect()
+}
+
+/// One of the pods of a group, with so many GPUs, that is on one fabric.
+pub(crate) fn member(queue: &str, index: usize, (size, gpus): (usize, u32)) -> Value {
+    let size = size.to_string();
+    let fabric =
+        [("dranet.io/fabric", queue), ("dranet.io/fabric-size", &size), (GROUP_SIZE, &size)];
+    let mut pod = pod(&format!("{queue}-{index}"), queue, template(gpus, &fabric));
+    pod["metadata"]["labels"][GROUP] = queue.into();
+    pod
 }
 
 fn deployment(queue: &str, _: &str) -> Vec<Value> {
@@ -70,6 +74,11 @@ fn jobs(queue: &str, _: &str) -> Vec<Value> {
 
 fn by_annotation(queue: &str, resource: &str) -> Vec<Value> {
     vec![job(queue, queue, &without_limits(4, resource))]
+}
+
+/// A job whose template says how many GPUs its annotation asks for.
+pub(crate) fn counted_job(name: &str, queue: &str, gpus: u32) -> Value {
+    job(name, queue, &without_limits(gpus, COUNTED))
 }
 
 /// Topology-aware scheduling looks on nodes for what the template has limits on.

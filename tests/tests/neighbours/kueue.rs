@@ -24,7 +24,7 @@ pub(crate) const GPU: &str = "nvidia.com/gpu";
 pub(crate) const COUNTED: &str = "example.org/aligned-gpus";
 pub(crate) const FABRIC: &str = "topology.dranet.io/fabric";
 /// Nothing here serves an aggregated API.
-const GATES: &str = "VisibilityOnDemand=false";
+pub(crate) const GATES: &str = "VisibilityOnDemand=false";
 const SOON: Duration = Duration::from_mins(1);
 /// The nodes of each of the two fabrics.
 const NODES: usize = 10;
@@ -71,7 +71,7 @@ async fn kueue_counts_the_gpus_of_every_kind(plane: Arc<ControlPlane>) -> anyhow
 }
 
 /// Two fabrics of nodes with four GPUs each.
-async fn with_nodes(installation: &Installation<'_>) -> anyhow::Result<()> {
+pub(crate) async fn with_nodes(installation: &Installation<'_>) -> anyhow::Result<()> {
     for fabric in ["a", "b"] {
         let first = installation.gb300_in(&format!("{fabric}-0"), fabric).await?;
         for index in 1..NODES {
@@ -82,7 +82,7 @@ async fn with_nodes(installation: &Installation<'_>) -> anyhow::Result<()> {
 }
 
 /// Waits until the nodes have the labels of their fabrics.
-async fn labelled(scope: &Scope) -> anyhow::Result<()> {
+pub(crate) async fn labelled(scope: &Scope) -> anyhow::Result<()> {
     let all: Api<Node> = Api::all(scope.client());
     eventually(SOON, async || {
         let labelled = all.list(&ListParams::default().labels(FABRIC)).await?.items.len();
@@ -92,7 +92,7 @@ async fn labelled(scope: &Scope) -> anyhow::Result<()> {
 }
 
 /// Adds to the nodes what their kubelets say for node-driver (`a_kubelet_counts_gpus` of suite `node`).
-async fn counting(scope: &Scope) -> anyhow::Result<()> {
+pub(crate) async fn counting(scope: &Scope) -> anyhow::Result<()> {
     let all: Api<Node> = Api::all(scope.client());
     let amounts = json!({ COUNTED: "4" });
     let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});
@@ -160,12 +160,6 @@ async fn outcome(
 
 /// A queue with a quota of four of the resource; with a topology, on flavor `tas`.
 fn queues(name: &str, resource: &str, has_topology: bool) -> [Value; 5] {
-    let object = |kind: &str, name: &str, spec: Value| {
-        json!({
-            "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind,
-            "metadata": {"name": name}, "spec": spec,
-        })
-    };
     let levels = [FABRIC, "kubernetes.io/hostname"].map(|label| json!({"nodeLabel": label}));
     let quotas = [("cpu", "100"), ("memory", "1Ti"), (resource, "4")];
     let covered = quotas.map(|(name, _)| name);
@@ -173,13 +167,13 @@ fn queues(name: &str, resource: &str, has_topology: bool) -> [Value; 5] {
     let flavor = if has_topology { "tas" } else { "gb300" };
     let by_topology = json!({"nodeLabels": {"kubernetes.io/os": "linux"}, "topologyName": "net"});
     [
-        object("Topology", "net", json!({ "levels": levels })),
-        object("ResourceFlavor", "gb300", json!({})),
-        object("ResourceFlavor", "tas", by_topology),
+        object("Topology", "net", &json!({ "levels": levels })),
+        object("ResourceFlavor", "gb300", &json!({})),
+        object("ResourceFlavor", "tas", &by_topology),
         object(
             "ClusterQueue",
             name,
-            json!({
+            &json!({
                 "namespaceSelector": {},
                 "resourceGroups": [{
                     "coveredResources": covered,
@@ -187,8 +181,16 @@ fn queues(name: &str, resource: &str, has_topology: bool) -> [Value; 5] {
                 }],
             }),
         ),
-        object("LocalQueue", name, json!({ "clusterQueue": name })),
+        object("LocalQueue", name, &json!({ "clusterQueue": name })),
     ]
+}
+
+/// An object of Kueue.
+pub(crate) fn object(kind: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind,
+        "metadata": {"name": name}, "spec": spec,
+    })
 }
 
 /// Waits until both pods of the Job by topology are bound; they are on one fabric.

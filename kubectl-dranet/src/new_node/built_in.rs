@@ -6,9 +6,7 @@ use cluster_model::names::{self, attribute};
 use cluster_model::view::ClusterView;
 use fabric_controller::machine_labels;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{
-    Device, DeviceAttribute, ResourcePool, ResourceSlice, ResourceSliceSpec,
-};
+use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use publication::machine_type::{MachineType, MachineTypeError};
 use serde::Deserialize as _;
@@ -72,9 +70,8 @@ fn new(machine: MachineType, name: &str) -> anyhow::Result<NewNode> {
 fn join_placement_group(nic: &mut Device) {
     let attributes = nic.attributes.get_or_insert_default();
     if attributes.contains_key(attribute::AZURE_VM_SIZE) {
-        let group = attributes.entry(attribute::AZURE_PLACEMENT_GROUP.to_owned());
-        let string = Some(PLACEMENT_GROUP.to_owned());
-        group.or_insert(DeviceAttribute { string, ..DeviceAttribute::default() });
+        let group = attributes.entry(attribute::AZURE_PLACEMENT_GROUP.to_owned()).or_default();
+        group.string.get_or_insert_with(|| PLACEMENT_GROUP.to_owned());
     }
 }
 

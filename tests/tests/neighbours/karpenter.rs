@@ -101,7 +101,6 @@ fn verified(plane: &ControlPlane, scope: &Scope) -> anyhow::Result<()> {
     let output = Command::new(binaries::ours("kubectl-dranet")?).args(args).output()?;
     let (text, errors) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    println!("{text}");
     anyhow::ensure!(output.status.success(), "{text}{errors}");
     Ok(())
 }

@@ -2,11 +2,11 @@
 
 use crate::args::KubeArgs;
 use crate::kubeconfig::{self, ConfigError, Origin};
+use crate::retries::Retries;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Builder;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt};
 use kube::{Client, Config};
 use std::fmt;
@@ -95,7 +95,7 @@ pub async fn connect_as(
     }
 }
 
-/// The client of this configuration, as [`Client::try_from`] makes it except for its traces, and
+/// The client of this configuration, as [`Client::try_from`] makes it except for its traces and [`Retries`], and
 /// without Nagle's algorithm, which holds the first request of each connection until the server acknowledges the end
 /// of the TLS handshake: 40 ms (<https://github.com/kube-rs/kube/issues/2056>).
 fn client(config: Config) -> kube::Result<Client> {
@@ -109,7 +109,7 @@ fn client(config: Config) -> kube::Result<Client> {
     connector.set_write_timeout(config.write_timeout);
     connector.set_reset_reader_on_write(config.reset_reader_on_write);
     let connections = Builder::new(TokioExecutor::new()).build::<_, Body>(connector);
-    let retries = config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry()));
+    let retries = config.default_retry.then(|| RetryLayer::new(Retries::default()));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(retries)

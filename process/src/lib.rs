@@ -20,5 +20,7 @@ pub mod memory;
 pub mod printable;
 #[cfg(feature = "client")]
 pub mod requests;
+#[cfg(feature = "client")]
+mod retries;
 #[cfg(feature = "runtime")]
 pub mod run;

@@ -47,6 +47,8 @@ pub const PLACEMENT_GROUP: &str = "c6c749e8-a38b-470e-8c94-2a7d00001bf0";
 /// The namespace of our programs.
 pub const NAMESPACE: &str = "dranet-system";
 const READY: Duration = Duration::from_secs(20);
+/// The lifetime of tokens: nobody renews them, and a campaign takes hours.
+const TOKEN_SECONDS: i64 = 86_400;
 
 /// An installation on the control plane.
 #[derive(Debug)]
@@ -381,7 +383,7 @@ impl<'a> Installation<'a> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.plane.client(), NAMESPACE);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(3600),
+                expiration_seconds: Some(TOKEN_SECONDS),
                 bound_object_ref,
                 ..Default::default()
             }),

@@ -2,13 +2,14 @@
 //! room says.
 
 use super::Controller;
-use super::watch::Watched;
+use super::watch::{Objects, Watched};
 use crate::PlacedClaim;
 use crate::protocol::record::{Begun, RecordedPod};
 use crate::protocol::room::{self, Facts, has_devices};
 use crate::protocol::step::{PodSeen, RoomSeen, Seen, VictimSeen};
 use cluster_model::predict::budget;
 use cluster_model::room::pod_claims;
+use cluster_model::view::ObjectKey;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -35,9 +36,24 @@ impl Controller {
         let seen = self.each_seen(&pods).await?;
         let without_node: Vec<Option<Pod>> =
             pods.into_iter().map(|pod| pod.filter(|pod| node(pod).is_none())).collect();
-        let (room, claims) = self.check(begun, without_node, watched).await;
-        let victims = victims.iter().map(|pod| victim_seen(pod.as_ref())).collect();
+        let (mut room, claims) = self.check(begun, without_node, watched).await;
+        let victims: Vec<_> = victims.iter().map(|pod| victim_seen(pod.as_ref())).collect();
+        if victims.iter().all(|victim| *victim == VictimSeen::Runs)
+            && let Some(budget) = self.violated(begun, watched)
+        {
+            room = RoomSeen::No(format!("PodDisruptionBudget {budget} lets no more pods leave"));
+        }
         Ok(Looked { seen: Seen { pods: seen, victims, room }, claims })
+    }
+
+    /// A budget that does not let the victims leave as it is now. It counts a pod from when that runs, which
+    /// may be after the decision.
+    fn violated(&self, begun: &Begun, watched: &Watched) -> Option<ObjectKey> {
+        let Objects { pods, budgets, .. } = watched.objects();
+        let keys = begun.record.victims.iter().map(|pod| (pod.node.as_str(), pod.pod_key()));
+        let keys: Vec<_> = keys.collect();
+        let victims = keys.iter().filter_map(|(node, key)| Some((key, pods.on_node(node, key)?)));
+        budgets.violated(victims, &self.view.read()).into_iter().flatten().next()
     }
 
     /// The pods with these UIDs; `None` for those that do not exist any more.

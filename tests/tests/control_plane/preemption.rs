@@ -14,6 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
         cases::a_pod_gets_the_devices_of_one_pod_of_lower_priority,
         cases::nobody_is_evicted_in_a_dry_run,
         cases::pods_of_a_budget_are_not_evicted,
+        cases::a_budget_that_comes_later_is_kept,
         cases::victims_are_where_the_volume_is,
         cases::hand_written_claims_preempt_too,
         cases::a_gang_gets_room_together_or_not_at_all,

@@ -116,6 +116,31 @@ pub(super) async fn pods_of_a_budget_are_not_evicted(
     .await
 }
 
+/// A budget that counts the victims only after the decision: nobody leaves, and nothing waits for it.
+pub(super) async fn a_budget_that_comes_later_is_kept(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_nodes(plane, 1, async |scope, installation| {
+        let low = fill(scope, 1).await?;
+        installation.start_preemptors(1, &["--settle-seconds=600"]).await?;
+        create(scope, pod("high", Some("high"), 1)).await?;
+        event(scope, "high", "Preempts").await?;
+        let budget: PodDisruptionBudget = serde_json::from_value(json!({
+            "metadata": {"name": "late"},
+            "spec": {"minAvailable": 4, "selector": {"matchLabels": {"class": "low"}}},
+        }))?;
+        scope.api::<PodDisruptionBudget>().create(&PostParams::default(), &budget).await?;
+        let note = event(scope, "high", "PreemptionStopped").await?;
+        let expected = format!("PodDisruptionBudget {}/late", scope.namespace());
+        assert!(note.contains("before anyone was evicted") && note.contains(&expected), "{note}");
+        nothing_kept(scope).await?;
+        event(scope, "high", "BudgetForbids").await?;
+        assert_eq!(names(scope).await?.len(), low.len() + 1);
+        Ok(())
+    })
+    .await
+}
+
 /// Pods on the other node are of a lower class, but the volume is not there.
 pub(super) async fn victims_are_where_the_volume_is(
     plane: Arc<ControlPlane>,

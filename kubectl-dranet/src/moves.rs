@@ -29,7 +29,7 @@ fn named(view: &ClusterView, claim: &ClaimName) -> String {
 }
 
 /// The pod that uses a claim, if known.
-fn user(view: &ClusterView, claim: &ClaimName) -> Option<ObjectKey> {
+pub(crate) fn user(view: &ClusterView, claim: &ClaimName) -> Option<ObjectKey> {
     let key = ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
     let (pod, _) = view.claim(&key)?.pod.as_ref()?;
     Some(ObjectKey { name: pod.clone(), ..key })

@@ -1,6 +1,7 @@
 //! What preemptor would do for a pod, and who has which priority.
 
 use crate::answer::{ExplainPreemption, LowerHolder, PreemptionVictim};
+use crate::moves::user;
 use crate::settings::PREEMPTOR;
 use crate::source::ReadCluster;
 use crate::text::{counted, listed};
@@ -131,12 +132,7 @@ pub(crate) fn lower_holders(
     let inventory = view.inventory();
     let devices = published(view, node).map(|(_, device)| device.id());
     let claims: BTreeSet<&ClaimName> = devices.flat_map(|id| inventory.holders(id)).collect();
-    let users = claims.into_iter().filter_map(|claim| {
-        let key =
-            ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() };
-        let (user, _) = view.claim(&key)?.pod.as_ref()?;
-        Some(ObjectKey { namespace: key.namespace, name: user.clone() })
-    });
+    let users = claims.into_iter().filter_map(|claim| user(view, claim));
     let users: BTreeSet<ObjectKey> = users.collect();
     let lower = users.into_iter().filter_map(|user| {
         let priority = priority(pods, node, &user).filter(|priority| *priority < limit)?;

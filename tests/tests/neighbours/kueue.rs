@@ -38,13 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn kueue_counts_the_gpus_of_every_kind(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let plane = &*plane;
     let rows = with_last_scope(plane.client(), async |scope| {
-        let mut installation = Installation::install(plane, scope).await?;
-        with_nodes(&installation).await?;
-        installation.start_fabric_controllers(1, &[]).await?;
-        labelled(scope).await?;
-        counting(scope).await?;
-        let counted = format!("--counted=gpu.nvidia.com={COUNTED}");
-        installation.start_replicas(1, &["--fabric-controller", &counted]).await?;
+        let _installation = counted(plane, scope).await?;
         // Of Jobs and StatefulSets Kueue reads the templates, which keep their limits.
         let outputs = json!({ COUNTED: "1" });
         let as_counted = json!({"input": GPU, "strategy": "Replace", "outputs": outputs});
@@ -70,8 +64,23 @@ async fn kueue_counts_the_gpus_of_every_kind(plane: Arc<ControlPlane>) -> anyhow
     Ok(())
 }
 
+/// An installation that counts the GPUs of claims, on two fabrics.
+pub(crate) async fn counted<'a>(
+    plane: &'a ControlPlane,
+    scope: &'a Scope,
+) -> anyhow::Result<Installation<'a>> {
+    let mut installation = Installation::install(plane, scope).await?;
+    with_nodes(&installation).await?;
+    installation.start_fabric_controllers(1, &[]).await?;
+    labelled(scope).await?;
+    counting(scope).await?;
+    let counted = format!("--counted=gpu.nvidia.com={COUNTED}");
+    installation.start_replicas(1, &["--fabric-controller", &counted]).await?;
+    Ok(installation)
+}
+
 /// Two fabrics of nodes with four GPUs each.
-pub(crate) async fn with_nodes(installation: &Installation<'_>) -> anyhow::Result<()> {
+async fn with_nodes(installation: &Installation<'_>) -> anyhow::Result<()> {
     for fabric in ["a", "b"] {
         let first = installation.gb300_in(&format!("{fabric}-0"), fabric).await?;
         for index in 1..NODES {
@@ -82,7 +91,7 @@ pub(crate) async fn with_nodes(installation: &Installation<'_>) -> anyhow::Resul
 }
 
 /// Waits until the nodes have the labels of their fabrics.
-pub(crate) async fn labelled(scope: &Scope) -> anyhow::Result<()> {
+async fn labelled(scope: &Scope) -> anyhow::Result<()> {
     let all: Api<Node> = Api::all(scope.client());
     eventually(SOON, async || {
         let labelled = all.list(&ListParams::default().labels(FABRIC)).await?.items.len();
@@ -92,7 +101,7 @@ pub(crate) async fn labelled(scope: &Scope) -> anyhow::Result<()> {
 }
 
 /// Adds to the nodes what their kubelets say for node-driver (`a_kubelet_counts_gpus` of suite `node`).
-pub(crate) async fn counting(scope: &Scope) -> anyhow::Result<()> {
+async fn counting(scope: &Scope) -> anyhow::Result<()> {
     let all: Api<Node> = Api::all(scope.client());
     let amounts = json!({ COUNTED: "4" });
     let status = json!({"status": {"capacity": amounts, "allocatable": amounts}});

@@ -13,14 +13,11 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use serde_json::{Value, json};
-use tests::{
-    Check, ControlPlane, Scope, eventually, installation::Installation, kueue::Kueue, suite::Test,
-    with_last_scope,
-};
+use tests::{Check, ControlPlane, Scope, eventually, kueue::Kueue, suite::Test, with_last_scope};
 
 use super::{
     kinds::{counted_job, member},
-    kueue::{COUNTED, FABRIC, GATES, counting, labelled, object, with_nodes},
+    kueue::{COUNTED, FABRIC, GATES, counted, object},
     outcome::nodes,
 };
 
@@ -36,13 +33,7 @@ async fn jobs_with_claims_lose_and_regain_their_quota(
 ) -> anyhow::Result<()> {
     let plane = &*plane;
     with_last_scope(plane.client(), async |scope| {
-        let mut installation = Installation::install(plane, scope).await?;
-        with_nodes(&installation).await?;
-        installation.start_fabric_controllers(1, &[]).await?;
-        labelled(scope).await?;
-        counting(scope).await?;
-        let counted = format!("--counted=gpu.nvidia.com={COUNTED}");
-        installation.start_replicas(1, &["--fabric-controller", &counted]).await?;
+        let _installation = counted(plane, scope).await?;
         let _kueue = Kueue::start(plane, scope, &json!({}), GATES).await?;
         apply(scope, [object("ResourceFlavor", "gb300", &json!({}))]).await?;
         for queue in ["lender", "borrower", "part", "fabric"] {

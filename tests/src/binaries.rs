@@ -85,8 +85,8 @@ pub fn chart_tool(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// What `tests/neighbours/build` builds: Kueue's `kueue`, `definitions`, `webhooks.yaml`, and `karpenter`,
-/// `karpenter-definitions`.
+/// What `tests/neighbours/build` builds: Kueue's `kueue`, `definitions`, `webhooks.yaml`, `kueue-version`, `karpenter`,
+/// `karpenter-definitions`, and `cluster-autoscaler` if it was asked for.
 pub fn neighbour(name: &str) -> anyhow::Result<PathBuf> {
     let path = built("DRANET_NEIGHBOURS", "tests/neighbours/build")?.join(name);
     anyhow::ensure!(path.exists(), "`{}` does not exist", path.display());

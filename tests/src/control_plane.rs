@@ -27,7 +27,6 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use rustix::process::{Pid, Signal, kill_process};
 use state::StateDirectory;
 
 pub use self::components::WEBHOOK_CLIENT;
@@ -36,7 +35,7 @@ use crate::{
     binaries,
     certificates::Authority,
     eventually::{Check, eventually},
-    process::{Process, Program},
+    process::{Process, Program, pause},
     readiness::Probe,
 };
 
@@ -156,10 +155,7 @@ impl ControlPlane {
     /// Stops kube-apiserver for some time, without ending it: connections stay and are not answered.
     pub async fn freeze_apiserver(&self, time: Duration) -> anyhow::Result<()> {
         let pid = held(&self.apiserver).as_ref().map(Process::pid).context("it restarts")?;
-        let pid = Pid::from_raw(pid.try_into()?).context("it has an ID")?;
-        kill_process(pid, Signal::STOP)?;
-        tokio::time::sleep(time).await;
-        Ok(kill_process(pid, Signal::CONT)?)
+        pause(pid, time).await
     }
 
     /// Kills etcd and restarts it with its data at the same address; returns when the API server

@@ -1,6 +1,6 @@
 //! Kueue's manager on a control plane, with its resource definitions and webhooks, and with all permissions.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, iter, path::Path, time::Duration};
 
 use anyhow::Context;
 use k8s_openapi::{ByteString, api::core::v1::Pod};
@@ -14,18 +14,56 @@ use crate::{
 
 const READY: Duration = Duration::from_mins(1);
 
+/// Whether Kueue counts claims itself, or leaves them to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claims {
+    /// It counts them by a mapping of device classes.
+    Counted,
+    /// It does not look at them.
+    Ignored,
+}
+
+/// The version of Kueue without its patch, `0.17`.
+///
+/// # Errors
+///
+/// Fails if Kueue was not built.
+pub fn version() -> anyhow::Result<String> {
+    let whole = fs::read_to_string(binaries::neighbour("kueue-version")?)?;
+    let (version, _) =
+        whole.trim().trim_start_matches('v').rsplit_once('.').context(whole.clone())?;
+    Ok(version.to_owned())
+}
+
+/// The feature gates of this version. 0.18 renamed those of claims, and has the first two on by default; 0.19 has
+/// all on, and wants the first for the last two.
+fn gates(version: &str, claims: Claims) -> String {
+    let on = claims == Claims::Counted;
+    let of_claims = match version {
+        "0.17" => &["DynamicResourceAllocation"][..],
+        _ => &[
+            "KueueDRAIntegration",
+            "KueueDRARejectWorkloadsWhenDRADisabled",
+            "KueueDRAIntegrationExtendedResource",
+            "KueueDRAIntegrationPartitionableDevices",
+        ],
+    };
+    let of_claims = of_claims.iter().map(|gate| format!("{gate}={on}"));
+    // Nothing here serves an aggregated API.
+    iter::once("VisibilityOnDemand=false".to_owned()).chain(of_claims).collect::<Vec<_>>().join(",")
+}
+
 /// A running manager; it is killed when dropped.
 #[derive(Debug)]
 pub struct Kueue(Process);
 
 impl Kueue {
-    /// Starts it with the value of `resources` of its configuration and with feature gates; returns when its
-    /// webhooks are called.
+    /// Starts it with the value of `resources` of its configuration; returns when its webhooks are called.
     pub async fn start(
         plane: &ControlPlane,
         scope: &Scope,
         resources: &Value,
-        gates: &str,
+        claims: Claims,
     ) -> anyhow::Result<Self> {
         for file in fs::read_dir(binaries::neighbour("definitions")?)? {
             scope.apply_file(&file?.path()).await?;
@@ -49,7 +87,7 @@ impl Kueue {
             "resources": resources,
         });
         certificates::write(&root.join("config.yaml"), &config.to_string())?;
-        let process = manager(plane, &root, gates)?.spawn()?;
+        let process = manager(plane, &root, &gates(&version()?, claims))?.spawn()?;
         process.wait_until_ready(&format!("http://127.0.0.1:{health}/readyz"), READY).await?;
         let url = format!("https://127.0.0.1:{webhook}");
         for object in manifest::read(&binaries::neighbour("webhooks.yaml")?)? {

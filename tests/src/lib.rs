@@ -8,6 +8,7 @@
 
 pub mod allocation;
 pub mod audit;
+pub mod autoscaler;
 pub mod binaries;
 pub mod certificates;
 pub mod chart;

@@ -21,7 +21,9 @@ use std::{
 };
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid,
+};
 
 use crate::{
     eventually::{Check, eventually},
@@ -189,12 +191,25 @@ impl Process {
             .with_context(|| format!("{} does not end on SIGTERM", self.name))
     }
 
+    /// Stops it for some time without ending it: its connections stay, and nothing answers.
+    pub async fn pause(&self, time: Duration) -> anyhow::Result<()> {
+        pause(self.pid(), time).await
+    }
+
     /// Kills it with its whole process group, as dropping does.
     pub fn kill(self) {}
 
     fn group(&self) -> Pid {
         Pid::from_child(&self.child)
     }
+}
+
+/// Stops a process for some time without ending it.
+pub(crate) async fn pause(pid: u32, time: Duration) -> anyhow::Result<()> {
+    let pid = Pid::from_raw(pid.try_into()?).context("it has an ID")?;
+    kill_process(pid, Signal::STOP)?;
+    tokio::time::sleep(time).await;
+    Ok(kill_process(pid, Signal::CONT)?)
 }
 
 impl Drop for Process {

@@ -1,9 +1,15 @@
 //! Nodes without a machine: the objects that a kubelet would have written.
 
-use k8s_openapi::{api::core::v1::Node, jiff::Timestamp};
+use k8s_openapi::{
+    api::{
+        core::v1::Node,
+        resource::v1::{DeviceTaint, ResourceSlice},
+    },
+    jiff::Timestamp,
+};
 use kube::{
-    Api, Client,
-    api::{Patch, PatchParams},
+    Api, Client, ResourceExt,
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -32,6 +38,24 @@ pub async fn make_ready(client: &Client, name: &str) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let status = json!({"status": {"conditions": [ready()]}});
     nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(&status)).await?;
+    Ok(())
+}
+
+/// The port of a node's first NIC goes down, or comes up again: as the driver does, taints it and publishes its
+/// pool again.
+pub async fn toggle_port(client: &Client, node: &str) -> kube::Result<()> {
+    let slices: Api<ResourceSlice> = Api::all(client.clone());
+    let own = ListParams::default().fields(&format!("spec.nodeName={node},spec.driver=dra.net"));
+    let Some(mut slice) = slices.list(&own).await?.items.into_iter().next() else { return Ok(()) };
+    let Some(nic) = slice.spec.devices.iter_mut().flatten().next() else { return Ok(()) };
+    let down = DeviceTaint {
+        key: "dranet.io/port-down".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..DeviceTaint::default()
+    };
+    nic.taints = if nic.taints.is_some() { None } else { Some(vec![down]) };
+    slice.spec.pool.generation += 1;
+    slices.replace(&slice.name_any(), &PostParams::default(), &slice).await?;
     Ok(())
 }
 

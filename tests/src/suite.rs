@@ -136,6 +136,35 @@ pub fn run_on(count: usize, options: &Options, tests: impl IntoIterator<Item = T
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// Runs each test on a control plane of its own, `together` of them at the same time: for tests that leave behind
+/// what cannot be removed soon.
+///
+/// Returns the exit code of the process. Nothing that was started is still running then.
+pub fn run_apart(
+    together: usize,
+    options: &Options,
+    tests: impl IntoIterator<Item = Test>,
+) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = arguments.test_threads.or(Some(together));
+    let runtime = match Runtime::new() {
+        Ok(runtime) => Arc::new(runtime),
+        Err(error) => return refuse(&error.into()),
+    };
+    let trials = tests.into_iter().map(|test| {
+        let (runtime, options) = (Arc::clone(&runtime), options.clone());
+        let Test { name, body, .. } = test;
+        Trial::test(without_crate(&name), move || {
+            runtime.block_on(async {
+                let plane = ControlPlane::start(options).await;
+                let plane = plane.map_err(|error| format!("no control plane: {error:#}"))?;
+                judged(&Arc::new(plane), &body).await
+            })
+        })
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
 struct Suite {
     runtime: Arc<Runtime>,
     /// Empty if the tests are only listed.
@@ -158,8 +187,7 @@ enum Turn<'s> {
 impl Suite {
     fn trial(self: &Arc<Self>, test: Test) -> Trial {
         let Test { name, alone, tries, body } = test;
-        // Drops the crate's name in front of the module path.
-        let name = name.split_once("::").map_or(&*name, |(_, rest)| rest).to_owned();
+        let name = without_crate(&name);
         let suite = Arc::clone(self);
         Trial::test(name.clone(), move || {
             for number in 1..tries {
@@ -181,17 +209,7 @@ impl Suite {
             } else {
                 (first, Turn::Shared(first.turn.read().await))
             };
-            let plane = &site.plane;
-            let marks = log_lengths(&plane.logs());
-            let result = AssertUnwindSafe(body(Arc::clone(plane))).catch_unwind().await;
-            let failure = match result {
-                Ok(Ok(())) => return Ok(()),
-                // A backtrace would show only the runtime.
-                Ok(Err(error)) => format!("{error:#}"),
-                Err(panic) => format!("panicked: {}", panic_message(panic.as_ref())),
-            };
-            // The failure comes last, since a truncated report keeps its end.
-            Err(Failed::from(format!("{}\n--- failure\n{failure}", tails(&plane.logs(), &marks))))
+            judged(&site.plane, body).await
         };
         self.runtime.block_on(test)
     }
@@ -208,6 +226,25 @@ impl Site {
     async fn alone(&self) -> (&Self, Turn<'_>) {
         (self, Turn::Alone(self.turn.write().await))
     }
+}
+
+/// A module path without the crate's name.
+fn without_crate(name: &str) -> String {
+    name.split_once("::").map_or(name, |(_, rest)| rest).to_owned()
+}
+
+/// Runs a test on a control plane; what every program wrote meanwhile is shown with a failure.
+async fn judged(plane: &Arc<ControlPlane>, body: &Body) -> Result<(), Failed> {
+    let marks = log_lengths(&plane.logs());
+    let result = AssertUnwindSafe(body(Arc::clone(plane))).catch_unwind().await;
+    let failure = match result {
+        Ok(Ok(())) => return Ok(()),
+        // A backtrace would show only the runtime.
+        Ok(Err(error)) => format!("{error:#}"),
+        Err(panic) => format!("panicked: {}", panic_message(panic.as_ref())),
+    };
+    // The failure comes last, since a truncated report keeps its end.
+    Err(Failed::from(format!("{}\n--- failure\n{failure}", tails(&plane.logs(), &marks))))
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {

@@ -3,6 +3,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
 mod neighbours {
+    pub(crate) mod autoscaler;
+    pub(crate) mod grown;
     pub(crate) mod karpenter;
     pub(crate) mod kinds;
     pub(crate) mod kueue;
@@ -12,15 +14,13 @@ mod neighbours {
 
 use std::process::ExitCode;
 
-use neighbours::{karpenter, kueue, moves};
-use tests::{Options, suite, suite::Test};
+use neighbours::{autoscaler, karpenter, kueue, moves};
+use tests::{Options, suite};
 
-/// The control planes.
-const COUNT: usize = 3;
+/// The control planes at the same time.
+const TOGETHER: usize = 3;
 
 fn main() -> ExitCode {
-    let all = [karpenter::tests(), kueue::tests(), moves::tests()];
-    // Each has a cluster to itself.
-    let all = all.into_iter().flatten().map(Test::alone);
-    suite::run_on(COUNT, &Options::default(), all)
+    let all = [autoscaler::tests(), karpenter::tests(), kueue::tests(), moves::tests()];
+    suite::run_apart(TOGETHER, &Options::default(), all.into_iter().flatten())
 }

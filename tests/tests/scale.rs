@@ -3,7 +3,8 @@
 //!
 //! First pods are bound side by side: by annotation, by an equal claim that somebody has written, and
 //! without devices. Then pods, jobs and nodes come and go for some minutes, all our programs are
-//! replaced and the API server restarts meanwhile. [`scale::observer`] watches the API server all the
+//! replaced and the API server restarts meanwhile. Last, programs, the control plane and nodes fail one after
+//! another. [`scale::observer`] watches the API server all the
 //! time and keeps what must never happen; [`scale::bars`] has the limits.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
@@ -14,6 +15,7 @@ mod scale {
     pub(crate) mod compare;
     pub(crate) mod course;
     pub(crate) mod drivers;
+    pub(crate) mod faults;
     pub(crate) mod kubelets;
     pub(crate) mod lifetimes;
     pub(crate) mod load;

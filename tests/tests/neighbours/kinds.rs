@@ -22,6 +22,7 @@ pub(crate) struct Kind {
 }
 
 pub(crate) const KINDS: [Kind; 7] = [
+    Kind { name: "Job 2 × 2 by topology", queue: "topology", workloads: 1, objects: by_topology },
     Kind { name: "four pods × 2 GPUs", queue: "pods", workloads: 4, objects: pods },
     Kind { name: "Deployment 4 × 2", queue: "deployment", workloads: 4, objects: deployment },
     Kind { name: "group of pods 3 × 4, a fabric", queue: "group", workloads: 1, objects: group },
@@ -35,7 +36,6 @@ pub(crate) const KINDS: [Kind; 7] = [
     Kind {
         name: "StatefulSet 3 × 2, a fabric", queue: "set", workloads: 1, objects: stateful_set
     },
-    Kind { name: "Job 2 × 2 by topology", queue: "topology", workloads: 1, objects: by_topology },
 ];
 
 fn pods(queue: &str, _: &str) -> Vec<Value> {

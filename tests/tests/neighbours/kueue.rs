@@ -11,7 +11,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Check, ControlPlane, Scope, eventually, installation::Installation, kueue::Kueue, suite::Test,
+    Check, ControlPlane, Scope, eventually,
+    installation::Installation,
+    kueue::{Claims, Kueue, version},
+    suite::Test,
     with_last_scope,
 };
 
@@ -22,19 +25,21 @@ use super::{
 
 pub(crate) const GPU: &str = "nvidia.com/gpu";
 pub(crate) const COUNTED: &str = "example.org/aligned-gpus";
+/// What Kueue calls NICs if it counts claims.
+const NIC: &str = "example.org/nics";
 pub(crate) const FABRIC: &str = "topology.dranet.io/fabric";
-/// Nothing here serves an aggregated API.
-pub(crate) const GATES: &str = "VisibilityOnDemand=false";
 const SOON: Duration = Duration::from_mins(1);
 /// The nodes of each of the two fabrics.
 const NODES: usize = 10;
 
 pub(crate) fn tests() -> Vec<Test> {
-    tests::tests![kueue_counts_the_gpus_of_every_kind]
+    tests::tests![
+        kueue_counts_the_gpus_of_every_kind,
+        kueue_does_not_see_claims,
+        kueue_maps_device_classes,
+    ]
 }
 
-/// Where claims are not counted, pods and Deployments run beyond their quota, and no node has the GPUs that
-/// topology-aware scheduling looks for.
 async fn kueue_counts_the_gpus_of_every_kind(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
     let plane = &*plane;
     let rows = with_last_scope(plane.client(), async |scope| {
@@ -43,25 +48,51 @@ async fn kueue_counts_the_gpus_of_every_kind(plane: Arc<ControlPlane>) -> anyhow
         let outputs = json!({ COUNTED: "1" });
         let as_counted = json!({"input": GPU, "strategy": "Replace", "outputs": outputs});
         let resources = json!({"transformations": [as_counted]});
-        let _kueue = Kueue::start(plane, scope, &resources, GATES).await?;
+        let _kueue = Kueue::start(plane, scope, &resources, Claims::Ignored).await?;
         let rows = outcomes(scope, "counted", COUNTED).await?;
         by_topology_on_one_fabric(scope).await?;
         Ok(rows)
     })
     .await?;
     insta::assert_snapshot!("with_a_counting_resource", rows);
+    Ok(())
+}
 
-    // Afterwards, since pods of this table use GPUs that nobody counts.
-    let rows = with_last_scope(plane.client(), async |scope| {
-        let mut installation = Installation::installed(plane, scope);
-        installation.start_fabric_controllers(1, &[]).await?;
-        installation.start_replicas(1, &["--fabric-controller", "--quota-escape=warn"]).await?;
-        let _kueue = Kueue::start(plane, scope, &json!({}), GATES).await?;
-        outcomes(scope, "limits", GPU).await
-    })
-    .await?;
+/// Where claims are not counted, pods and Deployments run beyond their quota, and no node has the GPUs that
+/// topology-aware scheduling looks for.
+async fn kueue_does_not_see_claims(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let rows = uncounted(&plane, "limits", &json!({}), Claims::Ignored).await?;
     insta::assert_snapshot!("without_a_counting_resource", rows);
     Ok(())
+}
+
+/// What Kueue itself makes of aligned claims, by a mapping of device classes. It differs by version.
+async fn kueue_maps_device_classes(plane: Arc<ControlPlane>) -> anyhow::Result<()> {
+    let mapped = [(GPU, "gpu.nvidia.com"), (NIC, "dranet.net")];
+    let mapped = mapped.map(|(name, class)| json!({"name": name, "deviceClassNames": [class]}));
+    let resources = json!({ "deviceClassMappings": mapped });
+    let rows = uncounted(&plane, "claims", &resources, Claims::Counted).await?;
+    insta::assert_snapshot!(format!("by_mapping_device_classes_{}", version()?), rows);
+    Ok(())
+}
+
+/// The table without a resource that counts the GPUs of claims.
+async fn uncounted(
+    plane: &ControlPlane,
+    prefix: &str,
+    resources: &Value,
+    claims: Claims,
+) -> anyhow::Result<String> {
+    with_last_scope(plane.client(), async |scope| {
+        let mut installation = Installation::install(plane, scope).await?;
+        with_nodes(&installation).await?;
+        installation.start_fabric_controllers(1, &[]).await?;
+        labelled(scope).await?;
+        installation.start_replicas(1, &["--fabric-controller", "--quota-escape=warn"]).await?;
+        let _kueue = Kueue::start(plane, scope, resources, claims).await?;
+        outcomes(scope, prefix, GPU).await
+    })
+    .await
 }
 
 /// An installation that counts the GPUs of claims, on two fabrics.
@@ -116,8 +147,9 @@ async fn counting(scope: &Scope) -> anyhow::Result<()> {
 /// Kueue makes of them.
 async fn outcomes(scope: &Scope, prefix: &str, resource: &str) -> anyhow::Result<String> {
     let mut table = String::new();
-    let (by_topology, others) = KINDS.split_last().context("there are kinds")?;
-    for kinds in [others, slice::from_ref(by_topology)] {
+    // Topology-aware scheduling counts what other pods on a node use, some time after they have it.
+    let (by_topology, others) = KINDS.split_first().context("there are kinds")?;
+    for kinds in [slice::from_ref(by_topology), others] {
         for kind in kinds {
             let queue = format!("{prefix}-{}", kind.queue);
             for object in queues(&queue, resource, kind.queue == "topology") {
@@ -137,8 +169,7 @@ async fn outcomes(scope: &Scope, prefix: &str, resource: &str) -> anyhow::Result
     Ok(table)
 }
 
-/// Waits until no pod without gates is left without a node: topology-aware scheduling counts what the pods
-/// on a node use.
+/// Waits until no pod without gates is left without a node.
 async fn admitted_are_bound(scope: &Scope) -> anyhow::Result<()> {
     eventually(SOON, async || {
         let pods = scope.api::<Pod>().list(&ListParams::default()).await?.items;
@@ -167,10 +198,10 @@ async fn outcome(
     .await
 }
 
-/// A queue with a quota of four of the resource; with a topology, on flavor `tas`.
+/// A queue with a quota of four of the resource, and enough of others; with a topology, on flavor `tas`.
 fn queues(name: &str, resource: &str, has_topology: bool) -> [Value; 5] {
     let levels = [FABRIC, "kubernetes.io/hostname"].map(|label| json!({"nodeLabel": label}));
-    let quotas = [("cpu", "100"), ("memory", "1Ti"), (resource, "4")];
+    let quotas = [("cpu", "100"), ("memory", "1Ti"), (NIC, "100"), (resource, "4")];
     let covered = quotas.map(|(name, _)| name);
     let quotas = quotas.map(|(name, quota)| json!({"name": name, "nominalQuota": quota}));
     let flavor = if has_topology { "tas" } else { "gb300" };

@@ -13,11 +13,16 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use serde_json::{Value, json};
-use tests::{Check, ControlPlane, Scope, eventually, kueue::Kueue, suite::Test, with_last_scope};
+use tests::{
+    Check, ControlPlane, Scope, eventually,
+    kueue::{Claims, Kueue},
+    suite::Test,
+    with_last_scope,
+};
 
 use super::{
     kinds::{counted_job, member},
-    kueue::{COUNTED, FABRIC, GATES, counted, object},
+    kueue::{COUNTED, FABRIC, counted, object},
     outcome::nodes,
 };
 
@@ -34,7 +39,7 @@ async fn jobs_with_claims_lose_and_regain_their_quota(
     let plane = &*plane;
     with_last_scope(plane.client(), async |scope| {
         let _installation = counted(plane, scope).await?;
-        let _kueue = Kueue::start(plane, scope, &json!({}), GATES).await?;
+        let _kueue = Kueue::start(plane, scope, &json!({}), Claims::Ignored).await?;
         apply(scope, [object("ResourceFlavor", "gb300", &json!({}))]).await?;
         for queue in ["lender", "borrower", "part", "fabric"] {
             apply(scope, queues(queue)).await?;

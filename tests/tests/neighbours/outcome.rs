@@ -22,24 +22,28 @@ fn of_kueue(scope: &Scope, kind: &str) -> Api<DynamicObject> {
 }
 
 /// The outcome as a row of a table: how many workloads were admitted, how much of its quota on this resource
-/// the queue counts, and what Kueue says of those that wait. `Err` as long as it has not looked at all.
+/// the queue counts, and what Kueue says of those that wait. `Err` as long as it may still admit one: all of a
+/// kind are equal, and newer versions do not look at one that is equal to another one that waits.
 pub(crate) async fn row(
     scope: &Scope,
     (kind, queue): (&Kind, &str),
     resource: &str,
 ) -> anyhow::Result<Result<String, String>> {
     let all = of_kueue(scope, "Workload").list(&ListParams::default()).await?.items;
-    let own = all.iter().filter(|it| it.data["spec"]["queueName"] == queue);
-    let reserved: Vec<_> = own.filter_map(|it| condition(&it.data, "QuotaReserved")).collect();
+    let own: Vec<_> = all.iter().filter(|it| it.data["spec"]["queueName"] == queue).collect();
+    let reserved: Vec<_> =
+        own.iter().filter_map(|it| condition(&it.data, "QuotaReserved")).collect();
     let of_status =
         |status: &'static str| reserved.iter().filter(move |it| it["status"] == *status);
     let cluster_queue = of_kueue(scope, "ClusterQueue").get(queue).await?;
     let admitted = of_status("True").count();
     let counted = cluster_queue.data["status"]["admittedWorkloads"].as_u64().unwrap_or_default();
-    if reserved.len() != kind.workloads || counted != admitted as u64 {
+    let one_waits = of_status("False").next().is_some();
+    let is_decided = admitted == kind.workloads || one_waits;
+    if own.len() != kind.workloads || !is_decided || counted != admitted as u64 {
         return Ok(Err(format!(
-            "{} of {} looked at, {counted} counted",
-            reserved.len(),
+            "{} of {} made, {admitted} admitted, one waits: {one_waits}, {counted} counted",
+            own.len(),
             kind.workloads
         )));
     }

@@ -4,16 +4,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use k8s_openapi::{
-    api::{core::v1::Pod, resource::v1::ResourceSlice},
-    jiff::Timestamp,
-};
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{
-    Api, Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    Api, ResourceExt,
+    api::{DeleteParams, ListParams},
 };
-use serde_json::json;
-use tests::{ControlPlane, SeededRng, installation::Installation, suite::report};
+use tests::{
+    ControlPlane, SchedulerConfig, SeededRng, installation::Installation, simulated_node,
+    suite::report,
+};
 use tokio::time::sleep_until;
 
 use super::{
@@ -40,12 +39,16 @@ pub(crate) struct Course<'a, 'p> {
     pub(crate) copies: Vec<String>,
     /// The number of the next copy.
     pub(crate) next: usize,
+    /// The number of the next replica that replaces another one.
+    pub(crate) next_replica: usize,
+    /// What kube-scheduler runs with.
+    pub(crate) scheduler: SchedulerConfig,
     pub(crate) random: SeededRng,
 }
 
 impl Course<'_, '_> {
     /// Runs for the time of the load. Returns when the API server went away.
-    pub(crate) async fn run(mut self, size: Size) -> anyhow::Result<Timestamp> {
+    pub(crate) async fn run(&mut self, size: Size) -> anyhow::Result<Timestamp> {
         let begin = Instant::now();
         let mut away = Timestamp::now();
         for step in 1..STEPS {
@@ -72,6 +75,11 @@ impl Course<'_, '_> {
             return Ok(());
         }
         let node = self.copies.swap_remove(self.random.index(self.copies.len()));
+        self.delete_pods_of(&node).await?;
+        self.installation.remove_node(&node).await
+    }
+
+    pub(super) async fn delete_pods_of(&self, node: &str) -> anyhow::Result<()> {
         let pods: Api<Pod> = Api::all(self.plane.client());
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         for pod in pods.list(&on_node).await? {
@@ -81,10 +89,10 @@ impl Course<'_, '_> {
             let name = pod.name_any();
             lasting(|| of_namespace.delete(&name, &now)).await?;
         }
-        self.installation.remove_node(&node).await
+        Ok(())
     }
 
-    async fn join(&mut self) -> anyhow::Result<()> {
+    pub(super) async fn join(&mut self) -> anyhow::Result<()> {
         let kind = self.next % self.kinds.len();
         self.installation.copies(&self.kinds, self.next..self.next + 1).await?;
         self.copies.push(format!("{}-{}", self.kinds[kind], self.next));
@@ -99,7 +107,8 @@ impl Course<'_, '_> {
             return Ok(());
         }
         let node = self.random.pick(&self.copies).clone();
-        set_port(&self.plane.client(), &node).await
+        let client = self.plane.client();
+        lasting(|| simulated_node::toggle_port(&client, &node)).await.map(drop)
     }
 
     /// Replaces each replica as a Deployment does: a new one, then an old one less.
@@ -122,26 +131,4 @@ impl Course<'_, '_> {
         report(&format!("all programs are replaced after {:.1?}", begin.elapsed()));
         Ok(())
     }
-}
-
-/// Changes the taint of the first NIC of a node.
-async fn set_port(client: &Client, node: &str) -> anyhow::Result<()> {
-    let slices: Api<ResourceSlice> = Api::all(client.clone());
-    let own = ListParams::default().fields(&format!("spec.nodeName={node},spec.driver=dra.net"));
-    let Some(slice) = slices.list(&own).await?.items.into_iter().next() else { return Ok(()) };
-    let devices = slice.spec.devices.as_ref().context("it has devices")?;
-    let is_down = devices.first().is_some_and(|device| device.taints.is_some());
-    let taints = json!([{"key": "dranet.io/port-down", "effect": "NoSchedule"}]);
-    let change = if is_down {
-        json!({"op": "remove", "path": "/spec/devices/0/taints"})
-    } else {
-        json!({"op": "add", "path": "/spec/devices/0/taints", "value": taints})
-    };
-    let generation = slice.spec.pool.generation + 1;
-    let patch =
-        json!([change, {"op": "replace", "path": "/spec/pool/generation", "value": generation}]);
-    let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
-    let (name, params) = (slice.name_any(), PatchParams::default());
-    lasting(|| slices.patch(&name, &params, &patch)).await?;
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Pods and jobs that arrive at a steady rate.
 
-use std::time::{Duration, Instant};
+use std::{pin::pin, time::Duration};
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{Api, api::PostParams};
@@ -34,33 +34,39 @@ pub(crate) struct Arrived {
     pub(crate) refused: usize,
 }
 
-/// Creates pods and jobs for some time.
+/// Creates pods and jobs until `stop`. Their names begin with the prefix.
 pub(crate) async fn arrive(
-    scope: &Scope,
+    (scope, prefix): (&Scope, &str),
     size: Size,
     mut random: SeededRng,
+    stop: impl Future,
 ) -> anyhow::Result<Arrived> {
     let lifetimes = Lifetimes::from_environment()?;
     let pods: Api<Pod> = scope.api();
     let jobs: Api<Job> = scope.api();
     let mut tick = interval(Duration::from_secs_f64(1.0 / size.pods_per_second()));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (end, mut arrived) = (Instant::now() + size.load, Arrived::default());
+    let (mut stop, mut arrived) = (pin!(stop), Arrived::default());
     let mut requests: JoinSet<kube::Result<()>> = JoinSet::new();
-    while Instant::now() < end {
-        tick.tick().await;
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            _ = &mut stop => break,
+        }
         let number = arrived.pods + arrived.jobs;
         let lifetime = lifetimes.pick(&mut random);
         if random.one_in(JOBS) {
             let count = 2 + random.index(PODS_OF_JOB - 1);
-            let (jobs, job) = (jobs.clone(), job(&format!("job-{number}"), count, lifetime)?);
+            let (jobs, job) =
+                (jobs.clone(), job(&format!("{prefix}-job-{number}"), count, lifetime)?);
             arrived.jobs += 1;
             arrived.annotated += count;
             requests
                 .spawn(async move { jobs.create(&PostParams::default(), &job).await.map(drop) });
         } else {
             let shape = *random.pick(&SHAPES);
-            let (pods, pod) = (pods.clone(), shape.pod_for(&format!("load-{number}"), lifetime)?);
+            let (pods, pod) =
+                (pods.clone(), shape.pod_for(&format!("{prefix}-{number}"), lifetime)?);
             arrived.pods += 1;
             arrived.annotated += usize::from(shape.is_annotated());
             requests

@@ -20,6 +20,7 @@ use tests::{
     suite::{Test, report},
     with_last_scope,
 };
+use tokio::{sync::oneshot, time::sleep};
 use topology_graph::NodeTopology;
 
 use super::{
@@ -27,7 +28,7 @@ use super::{
     chart, compare,
     course::Course,
     drivers::Drivers,
-    kubelets, load, observer,
+    faults, kubelets, load, observer,
     observer::{BOUND_MAX, Observer},
     requests,
     size::Size,
@@ -56,7 +57,7 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
     let size = Size::from_environment()?;
     with_last_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
-        let kinds = prepare(&plane, scope, &mut installation, size).await?;
+        let (kinds, scheduler) = prepare(&plane, scope, &mut installation, size).await?;
         let (observer, _watches) = observer::start(&plane.client());
         let _kubelets = kubelets::play(&plane.client(), &observer);
         let mut bars = Bars::default();
@@ -66,17 +67,19 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         let random = SeededRng::from_environment()?;
         let copies = (kinds.len()..size.nodes)
             .map(|index| format!("{}-{index}", kinds[index % kinds.len()]));
-        let course = Course {
+        let mut course = Course {
             plane: &plane,
             installation: &mut installation,
             // Nodes with drivers of their own stay.
             copies: copies.filter(|name| !name.starts_with(&kinds[0])).collect(),
             kinds: kinds.clone(),
             next: size.nodes,
+            next_replica: 4,
+            scheduler,
             random: random.clone(),
         };
-        let (arrived, away) =
-            tokio::try_join!(load::arrive(scope, size, random), course.run(size))?;
+        let loading = load::arrive((scope, "load"), size, random.clone(), sleep(size.load));
+        let (arrived, away) = tokio::try_join!(loading, course.run(size))?;
         let samples = recorder.samples();
         report(&format!("{arrived:?}"));
         all_bound(&observer).await?;
@@ -90,6 +93,16 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         ));
         print_objects(&plane.client(), size).await?;
         write_chart(&samples)?;
+        let (done, until_done) = oneshot::channel::<()>();
+        let failing = async {
+            faults::inject(&mut course, scope, &observer).await?;
+            drop(done);
+            anyhow::Ok(())
+        };
+        let loading = load::arrive((scope, "beside-faults"), size, random, until_done);
+        let (arrived, ()) = tokio::try_join!(loading, failing)?;
+        report(&format!("beside faults: {arrived:?}"));
+        all_bound(&observer).await?;
         drop(drivers);
         observer.verdict()?;
         bars.verdict()
@@ -97,13 +110,14 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
     .await
 }
 
-/// Creates the nodes, and starts our programs. Returns the nodes of which the others are copies.
+/// Creates the nodes, and starts our programs. Returns the nodes of which the others are copies, and what
+/// kube-scheduler runs with.
 async fn prepare(
     plane: &ControlPlane,
     scope: &Scope,
     installation: &mut Installation<'_>,
     size: Size,
-) -> anyhow::Result<Vec<String>> {
+) -> anyhow::Result<(Vec<String>, SchedulerConfig)> {
     let begin = Instant::now();
     scope.apply_yaml(AMD_CLASS).await?;
     let kinds = vec![
@@ -121,9 +135,10 @@ async fn prepare(
     installation.start_preemptors(1, &CONTROLLER).await?;
     let address = installation.start_plain_extender(&CONTROLLER).await?;
     let extender = Extender::new(&format!("http://{address}"), "");
-    plane.restart_scheduler(&SchedulerConfig::with_extenders(vec![extender])).await?;
+    let scheduler = SchedulerConfig::with_extenders(vec![extender]);
+    plane.restart_scheduler(&scheduler).await?;
     report(&format!("{} nodes are ready after {:.0?}", size.nodes, begin.elapsed()));
-    Ok(kinds)
+    Ok((kinds, scheduler))
 }
 
 /// Waits until fabric-controller has labelled the nodes that have a fabric.

@@ -14,6 +14,8 @@ mod cache;
 mod checks;
 #[path = "plans/cluster.rs"]
 mod cluster;
+#[path = "plans/derived.rs"]
+mod derived;
 #[path = "plans/empty.rs"]
 mod empty;
 #[path = "plans/fleets.rs"]

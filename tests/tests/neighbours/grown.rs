@@ -163,11 +163,12 @@ impl Player<'_> {
         let name = node.name_any();
         let of_type = node.labels().get(TYPE).context("a node has a type")?;
         let kind = KINDS.iter().find(|kind| kind.name == of_type).context("a known type")?;
+        // Drivers come later than the kubelet, and no more nodes may be added meanwhile.
+        simulated_node::make_ready(&self.scope.client(), &name).await?;
         match kind.machine {
-            Some(machine) => self.installation.publish_as(&name, machine).await?,
-            None => self.installation.publish_gb300(&name).await?,
+            Some(machine) => self.installation.publish_as(&name, machine).await,
+            None => self.installation.publish_gb300(&name).await,
         }
-        simulated_node::make_ready(&self.scope.client(), &name).await
     }
 }
 

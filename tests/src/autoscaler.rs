@@ -1,7 +1,7 @@
 //! Cluster Autoscaler with its provider `kwok` on a control plane, with all permissions. It creates Node objects;
 //! the test plays their kubelets and drivers.
 
-use std::{collections::BTreeMap, fs, process::Command, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -36,10 +36,7 @@ impl NodeGroup {
     /// Fails if there is no such machine.
     pub fn of(machine: &str, labels: &Value) -> anyhow::Result<Self> {
         let args = ["machines", machine, "--built-in", "--output=nodegroup"];
-        let output = Command::new(binaries::ours("kubectl-dranet")?).args(args).output()?;
-        let error = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "machine `{machine}`: {error}");
-        let text = String::from_utf8(output.stdout)?;
+        let text = binaries::kubectl_dranet(&args)?;
         let objects: Vec<Value> =
             serde_saphyr::from_multiple(&text).with_context(|| text.clone())?;
         let mut objects = objects.into_iter();

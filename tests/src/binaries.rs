@@ -5,6 +5,7 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::Context;
@@ -91,6 +92,19 @@ pub fn neighbour(name: &str) -> anyhow::Result<PathBuf> {
     let path = built("DRANET_NEIGHBOURS", "tests/neighbours/build")?.join(name);
     anyhow::ensure!(path.exists(), "`{}` does not exist", path.display());
     Ok(path)
+}
+
+/// What `kubectl dranet` prints.
+///
+/// # Errors
+///
+/// Fails with all of its output if the command does.
+pub fn kubectl_dranet(args: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(ours("kubectl-dranet")?).args(args).output()?;
+    let [text, errors] = [output.stdout, output.stderr].map(String::from_utf8);
+    let (text, errors) = (text?, errors?);
+    anyhow::ensure!(output.status.success(), "kubectl dranet {}: {text}{errors}", args.join(" "));
+    Ok(text)
 }
 
 /// The folder that a variable names. `tests/run` sets the variable; `script` builds the folder.

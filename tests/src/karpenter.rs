@@ -1,7 +1,7 @@
 //! Karpenter with its provider `kwok` on a control plane, with all permissions. It creates Node objects; the
 //! test plays their kubelets and drivers.
 
-use std::{collections::BTreeMap, fs, process::Command, time::Duration};
+use std::{collections::BTreeMap, fs, time::Duration};
 
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -87,10 +87,7 @@ fn instance_type(name: &str) -> Value {
 /// What `kubectl dranet machines` prints for Karpenter.
 fn devices(machine: &str) -> anyhow::Result<Value> {
     let args = ["machines", machine, "--built-in", "--output=karpenter"];
-    let output = Command::new(binaries::ours("kubectl-dranet")?).args(args).output()?;
-    let error = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "machine `{machine}`: {error}");
-    let text = String::from_utf8(output.stdout)?;
+    let text = binaries::kubectl_dranet(&args)?;
     serde_saphyr::from_str(&text).with_context(|| text.clone())
 }
 

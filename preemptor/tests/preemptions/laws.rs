@@ -220,18 +220,14 @@ fn brute_force(case: &Case, (world, ask): (&World, &Ask), run: &[&Running]) -> O
     }
     units.retain(|_, pods| pods.iter().all(|pod| pod.priority < case.priority));
     let units: Vec<_> = units.into_values().collect();
-    let sets = (1..1_u32 << units.len()).map(|set| {
+    let mut best: Option<Least> = None;
+    for set in 1..1_u32 << units.len() {
         let chosen = units.iter().enumerate().filter(|(number, _)| set & (1 << number) != 0);
         let gone: Vec<&Running> = chosen.flat_map(|(_, pods)| pods.iter().copied()).collect();
-        (harm(case, &gone), gone)
-    });
-    let allowed = sets.filter(|(harm, _)| harm.0 == 0 || case.may_violate_budgets);
-    let mut sets: Vec<_> = allowed.collect();
-    sets.sort_by_key(|(harm, _)| *harm);
-    let mut best: Option<Least> = None;
-    for (harm, gone) in sets {
-        if best.as_ref().is_some_and(|((least, _), _)| *least < harm) {
-            break;
+        let harm = harm(case, &gone);
+        let is_worse = best.as_ref().is_some_and(|((least, _), _)| *least < harm);
+        if is_worse || (harm.0 > 0 && !case.may_violate_budgets) {
+            continue;
         }
         let mut names: Vec<String> = gone.iter().map(|pod| pod.name.clone()).collect();
         names.sort();

@@ -2,7 +2,7 @@
 //! machines that the cluster has not seen, and nodes that go when they are not needed. This plays the kubelets and
 //! drivers of the nodes that it adds.
 
-use std::{collections::BTreeSet, process::Command, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Context;
 use futures::{TryStreamExt, stream};
@@ -100,11 +100,7 @@ pub(crate) async fn from_no_node_and_back(
 fn verified(plane: &ControlPlane, scope: &Scope) -> anyhow::Result<()> {
     let kubeconfig = plane.kubeconfig().display().to_string();
     let args = ["verify", "--namespace", scope.namespace(), "--kubeconfig", &kubeconfig];
-    let output = Command::new(binaries::ours("kubectl-dranet")?).args(args).output()?;
-    let (text, errors) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    anyhow::ensure!(output.status.success(), "{text}{errors}");
-    Ok(())
+    binaries::kubectl_dranet(&args).map(drop)
 }
 
 /// Plays the kubelets and drivers of the nodes that an autoscaler creates.

@@ -79,7 +79,8 @@ impl Installation<'_> {
 
     /// The index of the leading replica, as soon as one leads.
     pub async fn leading_fabric_controller(&self) -> anyhow::Result<usize> {
-        self.index_of_leader(FABRIC, &self.fabric_controllers).await
+        self.index_of_leader(FABRIC, self.fabric_controllers.iter().map(ControllerReplica::process))
+            .await
     }
 
     /// Applies the objects of preemptor and starts replicas of it; with none, only kills those that run.
@@ -114,7 +115,8 @@ impl Installation<'_> {
 
     /// The index of the leading replica, as soon as one leads.
     pub async fn leading_preemptor(&self) -> anyhow::Result<usize> {
-        self.index_of_leader(PREEMPTOR, &self.preemptors).await
+        self.index_of_leader(PREEMPTOR, self.preemptors.iter().map(ControllerReplica::process))
+            .await
     }
 
     async fn free_lease(&self, program: &str) -> anyhow::Result<()> {
@@ -136,17 +138,19 @@ impl Installation<'_> {
         Ok(ControllerReplica { process, operations })
     }
 
-    async fn index_of_leader(
+    /// The index of the replica that leads, as soon as one of these leads.
+    pub(super) async fn index_of_leader(
         &self,
         program: &str,
-        replicas: &[ControllerReplica],
+        replicas: impl IntoIterator<Item = &Process>,
     ) -> anyhow::Result<usize> {
+        let pids: Vec<String> =
+            replicas.into_iter().map(|process| process.pid().to_string()).collect();
         eventually(SOON, async || {
             let spec = self.leases().get(program).await?.spec.unwrap_or_default();
             let identity = spec.holder_identity.unwrap_or_default();
-            let pid = identity.rsplit('_').next().unwrap_or_default().to_owned();
-            let mut replicas = replicas.iter();
-            let found = replicas.position(|replica| replica.process.pid().to_string() == pid);
+            let leader = identity.rsplit('_').next().unwrap_or_default();
+            let found = pids.iter().position(|pid| pid == leader);
             Ok(found.map_or_else(|| Check::NotYet(format!("`{identity}` leads")), Check::Done))
         })
         .await

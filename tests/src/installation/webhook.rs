@@ -180,14 +180,9 @@ impl Installation<'_> {
         .await
     }
 
-    /// The index of the replica that leads.
+    /// The index of the replica that leads, as soon as one of them leads.
     pub async fn leading_replica(&self) -> anyhow::Result<usize> {
-        let leader = self.leader().await?;
-        let pid = leader.rsplit('_').next().unwrap_or_default();
-        self.admission
-            .iter()
-            .position(|replica| replica.process().pid().to_string() == pid)
-            .context("the leader is one of the replicas")
+        self.index_of_leader(SERVICE, self.admission.iter().map(Replica::process)).await
     }
 
     /// Removes what the killed replicas of the previous test have left: endpoints and the lease.

@@ -123,7 +123,7 @@ impl Campaign<'_, '_> {
 
     async fn kill_admission(&mut self) -> anyhow::Result<()> {
         self.racks.kills += 1;
-        let leader = self.installation.leading_replica().await.unwrap_or_default();
+        let leader = self.installation.leading_replica().await?;
         self.installation.kill_replica(leader).await?;
         self.installation.start_replica(10 + self.racks.kills, &["--fabric-controller"]).await
     }

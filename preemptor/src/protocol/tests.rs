@@ -1,6 +1,7 @@
 //! The protocol on a small cluster, with crashes between any two writes: every eviction leads to bound
 //! pods or to a stop that is said, and no rule stays.
 
+mod exhaustive;
 mod world;
 
 use super::step::End;
@@ -28,6 +29,7 @@ fn after_a_crash_at_any_two_writes_the_pods_are_bound() {
                 );
                 assert_eq!(world.evicted().len(), victims, "{case}");
                 assert!(world.rules.is_empty(), "{case}");
+                assert!(world.faults.is_empty(), "{case}: {:?}", world.faults);
             }
         }
     }
@@ -103,5 +105,6 @@ proptest! {
             "{:?}", world.ends
         );
         prop_assert!(!world.is_bound() || !world.ends.is_empty());
+        prop_assert!(world.faults.is_empty(), "{:?}", world.faults);
     }
 }

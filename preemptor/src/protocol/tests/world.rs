@@ -29,6 +29,8 @@ pub(super) enum Trouble {
     Round(Option<usize>),
     /// Seconds pass.
     Tick(i64),
+    /// Time passes until a limit is reached.
+    Later,
     /// A victim that was evicted ends.
     VictimEnds(usize),
     /// A victim ends by itself.
@@ -47,11 +49,16 @@ pub(super) enum Trouble {
     NodeGone,
     /// Somebody deletes a rule.
     RuleGone(usize),
+    /// A replica has decided on its writes, and stops before the first one.
+    Pause,
+    /// It goes on, although another replica leads.
+    Resume,
 }
 
 /// The state in the API, and what was done.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct World {
+    pub(super) limits: Limits,
     now: i64,
     decided: Preemption,
     pub(super) rules: BTreeMap<String, DeviceTaintRule>,
@@ -63,6 +70,10 @@ pub(super) struct World {
     has_node: bool,
     refuses: bool,
     has_begun: bool,
+    /// The victims that a paused replica is about to evict.
+    paused: Vec<usize>,
+    /// What must never happen.
+    pub(super) faults: Vec<&'static str>,
     pub(super) ends: Vec<End>,
 }
 
@@ -147,6 +158,7 @@ fn decided(pods: usize, victims: usize) -> Preemption {
 impl World {
     pub(super) fn new(pods: usize, victims: usize) -> Self {
         Self {
+            limits: LIMITS,
             now: 1_000,
             decided: decided(pods, victims),
             rules: BTreeMap::new(),
@@ -157,8 +169,42 @@ impl World {
             has_node: true,
             refuses: false,
             has_begun: false,
+            paused: Vec::new(),
+            faults: Vec::new(),
             ends: Vec::new(),
         }
+    }
+
+    /// All that the next steps depend on. Times are ages, which only [`Trouble::Later`] changes.
+    pub(super) fn state(&self) -> String {
+        let rules: Vec<_> = self.rules.keys().collect();
+        let pods: Vec<_> = self.pods.iter().map(|pod| format!("{pod:?}")).collect();
+        let pods: Vec<_> = pods.iter().map(|pod| pod.split('T').next()).collect();
+        let rest = (self.stranger, self.has_node, self.refuses, self.has_begun);
+        let said = (self.has_said_stop(), self.ends.is_empty(), &self.faults);
+        let Self { victims, evicted, paused, .. } = self;
+        let ages = self.ages();
+        format!("{rules:?} {pods:?} {victims:?} {evicted:?} {rest:?} {paused:?} {said:?} {ages:?}")
+    }
+
+    /// How long ago the head was created, and each pod got its devices.
+    fn ages(&self) -> Vec<i64> {
+        let heads = self.rules.values().filter(|rule| rule.metadata.annotations.is_some());
+        let heads = heads.filter_map(|rule| Some(rule.metadata.creation_timestamp.as_ref()?.0));
+        let allocated = self.pods.iter().filter_map(|pod| match pod {
+            PodSeen::Waits { allocated } => *allocated,
+            PodSeen::Gone | PodSeen::Bound(_) => None,
+        });
+        heads.chain(allocated).map(|at| self.now - at.as_second()).collect()
+    }
+
+    /// Time passes until a limit is reached.
+    fn later(&mut self) {
+        let Limits { settle, refused_within, freed_within, bound_within, .. } = LIMITS;
+        let limits = [settle, refused_within, freed_within, bound_within];
+        let ages = self.ages();
+        let left = ages.iter().flat_map(|age| limits.map(|limit| limit.as_secs() - age));
+        self.now += left.filter(|left| *left > 0).min().unwrap_or_default();
     }
 
     fn time(&self) -> Timestamp {
@@ -187,6 +233,7 @@ impl World {
         match trouble {
             Trouble::Round(writes) => self.round(*writes),
             Trouble::Tick(seconds) => self.now += seconds,
+            Trouble::Later => self.later(),
             Trouble::VictimEnds(index) => self.end_victim(*index, VictimSeen::Ends),
             Trouble::VictimLeaves(index) => self.end_victim(*index, VictimSeen::Runs),
             Trouble::Schedule => self.schedule(),
@@ -212,7 +259,27 @@ impl World {
                 let name = others.map(|(name, _)| name.clone()).nth(*index);
                 name.and_then(|name| self.rules.remove(&name));
             }
+            Trouble::Pause => self.pause(),
+            Trouble::Resume => {
+                for victim in std::mem::take(&mut self.paused) {
+                    self.evict(victim);
+                }
+            }
         }
+    }
+
+    fn pause(&mut self) {
+        let rules: Vec<_> = self.rules.values().cloned().collect();
+        if let [begun] = &read(&rules).begun[..] {
+            let writes = self.next(begun).writes;
+            self.paused = writes.iter().filter_map(Write::victim).collect();
+        }
+    }
+
+    fn next(&self, begun: &Begun) -> Next {
+        let seen =
+            Seen { pods: self.pods.clone(), victims: self.victims.clone(), room: self.room() };
+        step(begun, &seen, &self.limits, self.time())
     }
 
     fn end_victim(&mut self, index: usize, from: VictimSeen) {
@@ -244,6 +311,9 @@ impl World {
             self.now += 10;
             (0..self.victims.len()).for_each(|index| self.end_victim(index, VictimSeen::Ends));
             self.schedule();
+            if self.has_begun && self.rules.is_empty() {
+                return;
+            }
         }
     }
 
@@ -280,9 +350,7 @@ impl World {
     }
 
     fn go_on(&mut self, begun: &Begun, writes: &mut Writes) {
-        let seen =
-            Seen { pods: self.pods.clone(), victims: self.victims.clone(), room: self.room() };
-        let Next { writes: due, end, at: _ } = step(begun, &seen, &LIMITS, self.time());
+        let Next { writes: due, end, at: _ } = self.next(begun);
         for write in due {
             if !self.write(begun, write, writes) {
                 return;
@@ -300,22 +368,37 @@ impl World {
             return false;
         }
         match write {
-            Write::Evict(_) if self.refuses => {}
             Write::Evict(index) => {
-                assert!(begun.is_whole(), "evicted without rules");
-                assert!(!self.pods.contains(&PodSeen::Gone), "evicted for a pod that is gone");
                 let age = self.time().duration_since(begun.since);
-                assert!(age >= LIMITS.settle, "evicted after {age}");
-                assert!(self.evicted.insert(index), "evicted twice");
-                self.victims[index] = VictimSeen::Ends;
+                self.check(begun.is_whole(), "evicted without rules");
+                self.check(age >= self.limits.settle, "evicted before the rules are seen");
+                self.evict(index);
             }
             Write::Allocate(index) => {
-                assert_eq!(self.pods[index], PodSeen::Waits { allocated: None }, "twice");
-                assert!(self.victims.iter().all(|it| *it == VictimSeen::Gone), "held by others");
+                let waits = self.pods[index] == PodSeen::Waits { allocated: None };
+                self.check(waits, "allocated twice");
+                let are_gone = self.victims.iter().all(|it| *it == VictimSeen::Gone);
+                self.check(are_gone, "allocated what others hold");
                 self.pods[index] = PodSeen::Waits { allocated: Some(self.time()) };
             }
         }
         true
+    }
+
+    /// The API server evicts the pod with this UID, unless a budget refuses.
+    fn evict(&mut self, index: usize) {
+        if self.refuses || self.victims[index] != VictimSeen::Runs {
+            return;
+        }
+        self.check(!self.pods.contains(&PodSeen::Gone), "evicted for a pod that is gone");
+        self.evicted.insert(index);
+        self.victims[index] = VictimSeen::Ends;
+    }
+
+    fn check(&mut self, holds: bool, fault: &'static str) {
+        if !holds {
+            self.faults.push(fault);
+        }
     }
 
     /// Returns false if the replica dies.

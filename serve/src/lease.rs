@@ -6,6 +6,7 @@
 //! seen it unchanged for its whole duration, so clocks of two machines are never compared.
 
 mod record;
+mod until;
 
 use k8s_openapi::api::coordination::v1::{Lease as LeaseObject, LeaseSpec};
 use k8s_openapi::jiff::Timestamp;
@@ -16,6 +17,7 @@ use record::{Attempt, attempt, taken};
 use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+use until::Until;
 
 /// The holder renews, and others check, this many times per duration.
 const TRIES: u32 = 7;
@@ -63,7 +65,8 @@ impl Lease {
     }
 
     /// Runs the work whenever this process holds the lease, until stopped. When the lease is lost,
-    /// the work is dropped at one of its `await`s.
+    /// the work is dropped at one of its `await`s. It makes no step after the lease could have passed to
+    /// another process, even if this one was stopped meanwhile.
     pub async fn lead<W>(&self, stop: CancellationToken, work: impl Fn() -> W)
     where
         W: Future<Output = ()>,
@@ -74,19 +77,20 @@ impl Lease {
                 held = self.acquire() => held,
             };
             tracing::info!(lease = self.name, identity = self.identity, "Leading");
+            let until = Until::new(Instant::now() + self.within());
             tokio::select! {
                 () = stop.cancelled() => {
                     self.release().await;
                     return;
                 }
-                lost = self.keep(held) => {
+                lost = self.keep(held, &until) => {
                     let why = lost.as_ref().map_or_else(
                         || "another process took the lease".to_owned(),
                         |error| Chain(error).to_string(),
                     );
                     tracing::warn!(why, "Lost leadership");
                 }
-                () = work() => tracing::error!("The leader's work ended unexpectedly"),
+                () = until.poll_before(work()) => tracing::error!("The leader's work ended unexpectedly"),
             }
         }
     }
@@ -126,27 +130,32 @@ impl Lease {
     }
 
     /// Renews until the lease is lost. Returns `None` if another process holds it.
-    async fn keep(&self, mut lease: LeaseObject) -> Option<LeaseError> {
-        // Two thirds, so that this leader has stopped before another starts.
-        let within = self.duration * 2 / 3;
-        let mut renewed = Instant::now();
+    async fn keep(&self, mut lease: LeaseObject, until: &Until) -> Option<LeaseError> {
         loop {
             tokio::time::sleep(self.period()).await;
             let begun = Instant::now();
-            let left = within.saturating_sub(renewed.elapsed());
-            match tokio::time::timeout(left, self.renew(&lease)).await {
-                Ok(Ok(Some(newer))) => (lease, renewed) = (newer, begun),
+            match tokio::time::timeout(until.left(), self.renew(&lease)).await {
+                Ok(Ok(Some(newer))) => {
+                    lease = newer;
+                    until.set(begun + self.within());
+                }
                 Ok(Ok(None)) => return None,
-                Ok(Err(error)) if renewed.elapsed() >= within => return Some(error),
+                Ok(Err(error)) if until.left().is_zero() => return Some(error),
                 Ok(Err(error)) => {
                     tracing::warn!(error = %Chain(&error), "Failed to renew the lease; trying again");
                 }
                 Err(_) => {
                     let (namespace, name) = self.key();
-                    return Some(LeaseError::Slow { namespace, name, within });
+                    return Some(LeaseError::Slow { namespace, name, within: self.within() });
                 }
             }
         }
+    }
+
+    /// How long this process leads after it has renewed the lease: two thirds of its duration, so that it
+    /// has stopped before another one starts.
+    fn within(&self) -> Duration {
+        self.duration * 2 / 3
     }
 
     /// Renews the lease. If another process has written it, checks who holds it.

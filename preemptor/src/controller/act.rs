@@ -1,4 +1,5 @@
-//! The writes of a preemption. Each is conditional, so that a write that comes too late changes nothing.
+//! The writes of a preemption. Each is conditional, so that a write that comes too late changes nothing but for
+//! an eviction, which `serve::lease` keeps a replica from after its lease.
 
 use super::Controller;
 use super::look::Looked;

@@ -86,7 +86,7 @@ fn the_search_finds_rules_that_are_removed_too_early() {
 }
 
 /// A leader that was stopped for longer than its lease evicts for a pod that has gone meanwhile: why the work
-/// of a leader makes no step after its lease (`serve::lease`).
+/// of a leader makes no step after its lease (`Until` in `serve::lease`).
 #[test]
 fn the_search_finds_a_leader_that_goes_on_after_its_lease() {
     let late = [all(1, 1), vec![Trouble::Pause, Trouble::Resume]].concat();

@@ -93,21 +93,32 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         ));
         print_objects(&plane.client(), size).await?;
         write_chart(&samples)?;
-        let (done, until_done) = oneshot::channel::<()>();
-        let failing = async {
-            faults::inject(&mut course, scope, &observer).await?;
-            drop(done);
-            anyhow::Ok(())
-        };
-        let loading = load::arrive((scope, "beside-faults"), size, random, until_done);
-        let (arrived, ()) = tokio::try_join!(loading, failing)?;
-        report(&format!("beside faults: {arrived:?}"));
+        Box::pin(beside_faults(&mut course, (scope, &observer), size, random)).await?;
         all_bound(&observer).await?;
         drop(drivers);
         observer.verdict()?;
         bars.verdict()
     })
     .await
+}
+
+/// Pods and jobs arrive while programs, the control plane and nodes fail.
+async fn beside_faults(
+    course: &mut Course<'_, '_>,
+    (scope, observer): (&Scope, &Observer),
+    size: Size,
+    random: SeededRng,
+) -> anyhow::Result<()> {
+    let (done, until_done) = oneshot::channel::<()>();
+    let failing = async {
+        faults::inject(course, scope, observer).await?;
+        drop(done);
+        anyhow::Ok(())
+    };
+    let loading = load::arrive((scope, "beside-faults"), size, random, until_done);
+    let (arrived, ()) = tokio::try_join!(loading, failing)?;
+    report(&format!("beside faults: {arrived:?}"));
+    Ok(())
 }
 
 /// Creates the nodes, and starts our programs. Returns the nodes of which the others are copies, and what

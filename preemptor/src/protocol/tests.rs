@@ -41,7 +41,7 @@ fn nobody_is_evicted_if_a_budget_refuses() {
     world.happen(&Trouble::Budget(true));
     world.settle();
     assert!(matches!(&world.ends[..], [End::Stopped(why)] if why.reason() == "Refused"));
-    assert!(world.evicted().is_empty() && world.rules.is_empty());
+    assert!(world.evicted().is_empty() && world.rules.is_empty() && world.faults.is_empty());
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn nobody_is_evicted_for_a_device_that_another_pod_has_got() {
     world.hold_free("stranger");
     world.settle();
     assert!(matches!(&world.ends[..], [End::Stopped(why)] if why.reason() == "Changed"));
-    assert!(world.evicted().is_empty() && world.rules.is_empty());
+    assert!(world.evicted().is_empty() && world.rules.is_empty() && world.faults.is_empty());
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn nobody_else_is_evicted_once_the_pod_is_gone() {
     world.settle();
     assert!(matches!(&world.ends[..], [End::Stopped(why)] if why.reason() == "PodGone"));
     assert_eq!(world.evicted().len(), 1);
-    assert!(world.rules.is_empty());
+    assert!(world.rules.is_empty() && world.faults.is_empty());
 }
 
 fn troubles() -> impl Strategy<Value = Trouble> {

@@ -178,6 +178,7 @@ impl World {
     /// All that the next steps depend on. Times are ages, which only [`Trouble::Later`] changes.
     pub(super) fn state(&self) -> String {
         let rules: Vec<_> = self.rules.keys().collect();
+        // Without the time of day, of which the ages are.
         let pods: Vec<_> = self.pods.iter().map(|pod| format!("{pod:?}")).collect();
         let pods: Vec<_> = pods.iter().map(|pod| pod.split('T').next()).collect();
         let rest = (self.stranger, self.has_node, self.refuses, self.has_begun);
@@ -372,6 +373,7 @@ impl World {
                 let age = self.time().duration_since(begun.since);
                 self.check(begun.is_whole(), "evicted without rules");
                 self.check(age >= self.limits.settle, "evicted before the rules are seen");
+                self.check(!self.evicted.contains(&index), "evicted twice");
                 self.evict(index);
             }
             Write::Allocate(index) => {

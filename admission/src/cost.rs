@@ -10,6 +10,7 @@ use crate::demand::Demand;
 use crate::fleet::Fleet;
 use crate::join::{self, Candidate};
 use crate::nearness::Nearness;
+use crate::trials::{ClaimDigest, OnMachine, TrialKey, Trials};
 use cluster_model::machines::Machine;
 use cluster_model::names::alternative;
 use cluster_model::predict::{self, STEPS_MAX};
@@ -68,9 +69,9 @@ pub(crate) enum Empty {
     All,
 }
 
-/// Tries the claim of a candidate on each machine in each state.
+/// Tries the claim of a candidate on each machine in each state, unless `kept` has the result.
 pub(crate) fn trial<'m>(
-    view: &ClusterView,
+    (view, kept): (&ClusterView, &Trials),
     fleet: Fleet<'_, 'm>,
     candidate: &Candidate<'m>,
     claim: &ResourceClaimSpec,
@@ -81,18 +82,21 @@ pub(crate) fn trial<'m>(
     // A claim beside a device plugin counts its devices otherwise than they are needed.
     let is_plugin = fleet.terms.gpu_source.is_plugin();
     let demand = if is_plugin { fleet.demand() } else { &candidate.demand };
+    let digest = ClaimDigest::new(claim);
     for machine in fleet.machines {
-        let mut empty = Empty::Nothing;
-        for state in states(machine, demand, candidate.searched_at(machine)) {
-            let search = trier.attempt(view.inventory(), machine, &state)?;
-            trial.steps = trial.steps.max(search.steps);
-            if state.is_empty() {
-                let near = search.by_numa.map(|by_numa| fleet.demand().near_paths(&by_numa));
-                trial.near_paths.extend(near.map(|near| (machine.devices.node, near)));
-                empty = trier.in_order(machine, search.gets)?;
-            }
-        }
-        trial.empty.insert(machine.devices.node, empty);
+        let nearness = candidate.searched_at(machine);
+        let demands = [demand, fleet.demand()];
+        let key = TrialKey::new(view, machine, digest, demands, (nearness, budget));
+        let known = kept.get(&key);
+        let result = known.map_or_else(|| trier.on_machine(machine, demands, nearness), Ok)?;
+        kept.keep(key, result);
+        let OnMachine::Searched { steps, empty, near_paths } = result else {
+            return Err(CostError::OverBudget(budget));
+        };
+        let node = machine.devices.node;
+        trial.steps = trial.steps.max(steps);
+        trial.near_paths.extend(near_paths.map(|near| (node, near)));
+        trial.empty.insert(node, empty);
     }
     Ok(trial)
 }
@@ -142,6 +146,31 @@ struct Tried {
 }
 
 impl Trier<'_> {
+    /// What the claim gets on a machine. States are made for the first demand, paths counted by the second.
+    fn on_machine(
+        &self,
+        machine: &Machine<'_>,
+        [demand, of_pod]: [&Demand; 2],
+        nearness: Nearness,
+    ) -> Result<OnMachine, CostError> {
+        let (mut most, mut empty, mut near_paths) = (0, Empty::Nothing, None);
+        for state in states(machine, demand, nearness) {
+            let search = match self.attempt(self.view.inventory(), machine, &state) {
+                Err(CostError::OverBudget(_)) => return Ok(OnMachine::OverBudget),
+                other => other?,
+            };
+            most = most.max(search.steps);
+            if state.is_empty() {
+                near_paths = search.by_numa.map(|by_numa| of_pod.near_paths(&by_numa));
+                empty = match self.in_order(machine, search.gets) {
+                    Err(CostError::OverBudget(_)) => return Ok(OnMachine::OverBudget),
+                    other => other?,
+                };
+            }
+        }
+        Ok(OnMachine::Searched { steps: most, empty, near_paths })
+    }
+
     fn attempt(
         &self,
         inventory: &Inventory,

@@ -48,6 +48,7 @@ mod selector;
 pub mod server;
 mod supply;
 pub mod template;
+mod trials;
 #[cfg(feature = "server")]
 mod waiting_pods;
 pub mod wishes;

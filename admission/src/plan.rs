@@ -26,6 +26,7 @@ use crate::fleet::GpuSource;
 use crate::intent::{AlignmentPolicy, Intent, Pairing};
 use crate::join;
 use crate::nearness::Nearness;
+use crate::trials::Trials;
 use among::Among;
 use choice::Chooser;
 pub(crate) use choice::FABRIC_ATTRIBUTES;
@@ -173,8 +174,18 @@ pub fn plan(
     view: &ClusterView,
     policy: &Policy,
 ) -> Result<Plan, Denial> {
-    let present = Among::present(view, placement);
-    let all = Among::all(view, placement);
+    plan_again(intent, placement, (view, &Trials::default()), policy)
+}
+
+/// The same, with what claims got on machines when earlier plans were made for this cluster.
+pub(crate) fn plan_again(
+    intent: &Intent,
+    placement: &Placement,
+    (view, trials): (&ClusterView, &Trials),
+    policy: &Policy,
+) -> Result<Plan, Denial> {
+    let present = Among::present(view, placement, trials);
+    let all = Among::all(view, placement, trials);
     match decide(intent, &present, policy) {
         Ok(decided) => Ok(decided.with_remembered(&all, policy)),
         Err(_) if present.has_left_out() => {
@@ -219,7 +230,7 @@ fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<De
     let (view, placement) = (among.view, among.placement());
     let waits = intent.waits_for_unknown.unwrap_or(policy.admit_unknown);
     if waits && unknown::is_unknown(placement, view) {
-        let plan = unknown::plan(intent, view, policy)?;
+        let plan = unknown::plan(intent, among, policy)?;
         return Ok(Decided::new(plan, intent, Rest::None));
     }
     let found = if intent.gpus == 0 {
@@ -231,7 +242,7 @@ fn as_read<'a>(intent: &Intent, among: &Among<'a>, policy: &Policy) -> Result<De
     };
     let servable = found.servable(found.machines.clone(), view)?;
     let fleet = servable.fleet();
-    let choice = Chooser { fleet, view, policy }.choose(intent)?;
+    let choice = Chooser { fleet, view, policy, trials: among.trials }.choose(intent)?;
     let plan = complete::plan(fleet, choice.clone(), view.settings());
     let rest = match found.gpu_source {
         _ if found.remembered.is_empty() => Rest::None,

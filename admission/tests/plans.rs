@@ -3,6 +3,9 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic")]
 
+#[cfg(feature = "server")]
+#[path = "plans/again.rs"]
+mod again;
 #[path = "plans/beside.rs"]
 mod beside;
 #[path = "plans/brute_force.rs"]

@@ -1,6 +1,7 @@
 //! The nodes that a plan is made for: first the present ones alone. What they get is then the same
 //! whatever machines are remembered.
 
+use crate::trials::Trials;
 use cluster_model::machines::{Machine, is_in};
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
@@ -14,6 +15,8 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Among<'a> {
     pub(crate) view: &'a ClusterView,
+    /// What claims got on machines before.
+    pub(super) trials: &'a Trials,
     placement: &'a Placement,
     is_present_only: bool,
     /// Whether something of a remembered machine was left out.
@@ -22,13 +25,17 @@ pub(crate) struct Among<'a> {
 
 impl<'a> Among<'a> {
     /// The nodes that exist now.
-    pub(super) fn present(view: &'a ClusterView, placement: &'a Placement) -> Self {
-        Self { view, placement, is_present_only: true, has_left_out: Cell::new(false) }
+    pub(super) fn present(
+        view: &'a ClusterView,
+        placement: &'a Placement,
+        trials: &'a Trials,
+    ) -> Self {
+        Self { view, trials, placement, is_present_only: true, has_left_out: Cell::new(false) }
     }
 
     /// All nodes, and the remembered machines.
-    pub(super) fn all(view: &'a ClusterView, placement: &'a Placement) -> Self {
-        Self { is_present_only: false, ..Self::present(view, placement) }
+    pub(super) fn all(view: &'a ClusterView, placement: &'a Placement, trials: &'a Trials) -> Self {
+        Self { is_present_only: false, ..Self::present(view, placement, trials) }
     }
 
     /// The selectors of the pod.

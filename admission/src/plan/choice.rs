@@ -13,6 +13,7 @@ use crate::plan::Policy;
 use crate::ports::PortsApart;
 use crate::promise::Promise;
 use crate::supply::{self, Unfit};
+use crate::trials::Trials;
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;
@@ -110,6 +111,8 @@ pub(super) struct Chooser<'q, 'm> {
     pub(super) fleet: Fleet<'q, 'm>,
     pub(super) view: &'q ClusterView,
     pub(super) policy: &'q Policy,
+    /// What claims got on machines before.
+    pub(super) trials: &'q Trials,
 }
 
 impl<'m> Chooser<'_, 'm> {
@@ -301,7 +304,8 @@ impl<'m> Chooser<'_, 'm> {
         candidate: &Candidate<'m>,
         claim: &ResourceClaimSpec,
     ) -> Result<Trial<'m>, CostError> {
-        cost::trial(self.view, self.fleet, candidate, claim, self.policy.max_steps)
+        let seen = (self.view, self.trials);
+        cost::trial(seen, self.fleet, candidate, claim, self.policy.max_steps)
     }
 }
 

@@ -53,7 +53,7 @@ impl<'a> Decided<'a> {
                 Ok(Self { plan: other, .. }) if rest.accepts(&plan, &other) => other,
                 Ok(_) | Err(_) => plan,
             },
-            Rest::Added(extendable) => extendable.with_remembered(plan, all.view, policy),
+            Rest::Added(extendable) => extendable.with_remembered(plan, all, policy),
         };
         if !is_instead_of_pairs {
             return plan;

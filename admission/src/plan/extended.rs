@@ -4,6 +4,7 @@
 //! order ([`Form::seen_on`](crate::join::form::Form)). So what a present machine gives a pod never
 //! depends on remembered ones.
 
+use super::among::Among;
 use super::choice::{Choice, Chooser, Chosen, Refusals};
 use super::found::{Found, Servable};
 use super::gpus::Alone;
@@ -32,15 +33,11 @@ pub(super) struct Extendable<'m> {
 
 impl<'m> Extendable<'m> {
     /// The plan with remembered machines, as far as present ones lose nothing.
-    pub(super) fn with_remembered(
-        self,
-        plan: Plan,
-        view: &'m ClusterView,
-        policy: &Policy,
-    ) -> Plan {
+    pub(super) fn with_remembered(self, plan: Plan, among: &Among<'m>, policy: &Policy) -> Plan {
+        let Among { view, trials, .. } = *among;
         let Some(all) = self.all_servable(view) else { return plan };
         let present = self.servable.machines.len();
-        let chooser = Chooser { fleet: all.fleet(), view, policy };
+        let chooser = Chooser { fleet: all.fleet(), view, policy, trials };
         let extension = Extension { chooser, present };
         let Choice { best, pins, unfit } = self.choice;
         let choice = if pins.is_empty() {

@@ -5,6 +5,7 @@ use super::among::Among;
 use crate::denial::Denial;
 use crate::fleet::Classes;
 use crate::intent::Intent;
+use crate::trials::Trials;
 use crate::wishes::{Cpus, Nvmes};
 use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::machines::{NicSelection, Selection, is_in};
@@ -209,7 +210,8 @@ fn driver_of_policy(
 /// name no other: what a pod must ask for where there are several.
 pub fn drivers(view: &ClusterView, policy: &Policy) -> Vec<(&'static GpuDriver, String)> {
     let anywhere = Placement::default();
-    let among = Among::all(view, &anywhere);
+    let trials = Trials::default();
+    let among = Among::all(view, &anywhere, &trials);
     let published = among.drivers();
     let there = gpu_drivers::all().iter().filter(|driver| published.contains(driver.driver));
     let named = there.map(|driver| {

@@ -4,6 +4,7 @@
 //! partner GPU, which our NICs publish, and the standard NUMA attribute, which GPU drivers publish
 //! since Kubernetes 1.37.
 
+use super::among::Among;
 use super::choice::Chooser;
 use super::{Plan, Policy, complete, nic_checks, nics_only, unseen};
 use crate::demand::Demand;
@@ -37,7 +38,8 @@ pub(super) fn is_unknown(placement: &Placement, view: &ClusterView) -> bool {
     nodes.all(|node| !offered.contains(node) && published(view, node).next().is_none())
 }
 
-pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Result<Plan, Denial> {
+pub(super) fn plan(intent: &Intent, among: &Among<'_>, policy: &Policy) -> Result<Plan, Denial> {
+    let Among { view, trials, .. } = *among;
     let gpu_source = match intent.gpus {
         0 => GpuSource::Nowhere(nics_only::common(intent)?),
         _ if intent.wishes.rail.is_some() => {
@@ -72,7 +74,7 @@ pub(super) fn plan(intent: &Intent, view: &ClusterView, policy: &Policy) -> Resu
         }
     };
     let candidate = Candidate { why: WHY.to_owned(), ..candidate };
-    let chooser = Chooser { fleet, view, policy };
+    let chooser = Chooser { fleet, view, policy, trials };
     Ok(complete::untried(chooser, candidate))
 }
 

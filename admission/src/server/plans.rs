@@ -16,6 +16,7 @@ use crate::admit::Pending;
 use crate::denial::Denial;
 use crate::intent::Intent;
 use crate::plan::{self, Plan, Policy};
+use crate::trials::Trials;
 use cluster_model::placement::Placement;
 use cluster_model::view::ClusterView;
 use cluster_model::watch::SharedView;
@@ -61,9 +62,14 @@ struct CachedPlan {
 }
 
 impl CachedPlan {
-    fn new(intent: &Intent, placement: &Placement, view: &ClusterView, policy: &Policy) -> Self {
+    fn new(
+        intent: &Intent,
+        placement: &Placement,
+        (view, trials): (&ClusterView, &Trials),
+        policy: &Policy,
+    ) -> Self {
         let begun = Instant::now();
-        let plan = plan::plan(intent, placement, view, policy);
+        let plan = plan::plan_again(intent, placement, (view, trials), policy);
         let now = Instant::now();
         let rest = (REST * now.duration_since(begun)).min(REST_MAX);
         Self { epoch: view.epoch(), plan, held: Arc::new(Mutex::new(now)), rested: now + rest }
@@ -79,6 +85,8 @@ impl CachedPlan {
 #[derive(Clone)]
 pub struct Plans {
     cache: Cache<PlanKey, CachedPlan>,
+    /// What claims got on machines, for the next plans.
+    trials: Trials,
     asked: PlanCache,
     /// `None` without a [`Renewer`]: then each plan is made from the current view.
     renewals: Option<Renewals>,
@@ -95,7 +103,8 @@ impl Default for Plans {
         let cache =
             Cache::builder().max_capacity(BYTES_MAX).weigher(|key: &PlanKey, _| key.weight());
         let cache = cache.build();
-        Self { cache, asked, renewals: None, making: Arc::default() }
+        let trials = Trials::default();
+        Self { cache, trials, asked, renewals: None, making: Arc::default() }
     }
 }
 
@@ -166,7 +175,7 @@ impl Plans {
         let epoch = view.epoch();
         let entry = self.cache.entry(PlanKey::new(intent, placement));
         let made = entry.or_insert_with_if(
-            || CachedPlan::new(intent, placement, view, policy),
+            || CachedPlan::new(intent, placement, (view, &self.trials), policy),
             |known| known.epoch != epoch,
         );
         let is_fresh = made.is_fresh();

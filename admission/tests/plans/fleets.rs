@@ -32,7 +32,7 @@ const FLEETS: u32 = 40;
 const UNASKED: u32 = 256;
 
 /// Machines of several types, each healthy and with some lost devices.
-static MACHINES: LazyLock<Vec<Built>> = LazyLock::new(|| {
+pub(crate) static MACHINES: LazyLock<Vec<Built>> = LazyLock::new(|| {
     let types = [GB300, H100.with(Gpus::Nvidia), A100, HGX, A3];
     types
         .into_iter()
@@ -49,7 +49,7 @@ static MACHINES: LazyLock<Vec<Built>> = LazyLock::new(|| {
         .collect()
 });
 
-const PODS: &[(u32, &[(&str, &str)])] = &[
+pub(crate) const PODS: &[(u32, &[(&str, &str)])] = &[
     (1, &[("aligned-nics", "1")]),
     (1, &[("aligned-nics", "2")]),
     (2, &[("aligned-nics", "2")]),

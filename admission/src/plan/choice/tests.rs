@@ -45,11 +45,13 @@ fn measure((kinds, resource, gpus, annotations): &Case) -> Measured {
     let intent = intent::read(&pod, &GpuResources::default()).unwrap().unwrap();
     let policy = Policy::default();
     let anywhere = Placement::default();
-    let found = gpus::find(&intent, &Among::all(&view, &anywhere), &policy).unwrap();
+    let trials = Trials::default();
+    let among = Among::all(&view, &anywhere, &trials);
+    let found = gpus::find(&intent, &among, &policy).unwrap();
     let servable = found.servable(found.machines.clone(), &view).unwrap();
     let fleet = servable.fleet();
     let machines = fleet.machines;
-    let chooser = Chooser { fleet, view: &view, policy: &policy };
+    let chooser = Chooser { fleet, view: &view, policy: &policy, trials: &trials };
     let chosen = chooser.choose(&intent).unwrap().best;
     let mut levels = Levels::default();
     for machine in machines {

@@ -174,6 +174,12 @@ impl ControlPlane {
         .await
     }
 
+    /// Removes all former revisions from etcd, as kube-apiserver does every five minutes: who asks for one is told
+    /// that it is too old.
+    pub async fn compact_etcd(&self) -> anyhow::Result<()> {
+        self.site.compact_etcd().await
+    }
+
     /// The names of the running controllers.
     pub async fn controllers(&self) -> anyhow::Result<Vec<String>> {
         let probe = Probe::new(&format!("{}?verbose", self.controllers))?;

@@ -34,6 +34,7 @@ pub use controllers::ControllerReplica;
 pub use extender::RunningExtender;
 pub use webhook::{Replica, Webhook, review};
 
+mod clock;
 mod controllers;
 mod copies;
 mod extender;
@@ -62,6 +63,8 @@ pub struct Installation<'a> {
     preemptors: Vec<ControllerReplica>,
     /// The URL of the API server for our programs.
     api: String,
+    /// What the clocks of programs that are started from now on are ahead by, in seconds.
+    clock: i64,
     extender: Option<RunningExtender>,
 }
 
@@ -113,6 +116,7 @@ impl<'a> Installation<'a> {
             fabric_controllers: Vec::new(),
             preemptors: Vec::new(),
             api,
+            clock: 0,
             extender: None,
         }
     }
@@ -333,15 +337,18 @@ impl<'a> Installation<'a> {
         args: &[String],
     ) -> anyhow::Result<Process> {
         let kubeconfig = self.kubeconfig(account).await?;
-        let process = self
+        let mut described = self
             .plane
             .program(program)?
             .named(name)
             .env("DRANET_LOG", "debug,hyper_util=info,tower=info,kube_client=info,rustls=info")
             .args([format!("--operations-listen=127.0.0.1:{operations}")])
             .args([format!("--kubeconfig={}", kubeconfig.display())])
-            .args(args.iter().cloned())
-            .spawn()?;
+            .args(args.iter().cloned());
+        if self.clock != 0 {
+            described = clock::ahead_by(described, self.clock)?;
+        }
+        let process = described.spawn()?;
         let ready = format!("http://127.0.0.1:{operations}/readyz");
         process.wait_until_ready(&ready, READY).await?;
         Ok(process)
@@ -350,6 +357,11 @@ impl<'a> Installation<'a> {
     /// Sets the URL of the API server for programs that are started from now on.
     pub fn reach_api_by(&mut self, url: String) {
         self.api = url;
+    }
+
+    /// Sets by how many seconds the clocks of programs that are started from now on are ahead.
+    pub fn set_clock_ahead(&mut self, seconds: i64) {
+        self.clock = seconds;
     }
 
     /// A client with the permissions of a service account of `deploy`.

@@ -1,4 +1,5 @@
-//! A TCP proxy that can be held: bytes pass through it in both directions, or wait.
+//! A TCP proxy that can be held or cut: bytes pass through it in both directions, wait, or are lost with their
+//! connections.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,6 +19,7 @@ use tokio::{
 pub struct Proxy {
     address: SocketAddr,
     held: watch::Sender<bool>,
+    cut: watch::Sender<()>,
     accepting: JoinHandle<()>,
 }
 
@@ -34,12 +36,20 @@ impl Proxy {
         let listener = TcpListener::bind((address, 0)).await?;
         let address = listener.local_addr()?;
         let (held, is_held) = watch::channel(false);
+        let (cut, is_cut) = watch::channel(());
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(pass(client, server, is_held.clone()));
+                let (held, mut cut) = (is_held.clone(), is_cut.clone());
+                cut.mark_unchanged();
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = pass(client, server, held) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
             }
         });
-        Ok(Self { address, held, accepting })
+        Ok(Self { address, held, cut, accepting })
     }
 
     /// The address on which it listens.
@@ -50,6 +60,11 @@ impl Proxy {
     /// Holds all data from now on, in both directions, or releases it.
     pub fn hold(&self, held: bool) {
         self.held.send_replace(held);
+    }
+
+    /// Ends all connections. New ones are accepted.
+    pub fn cut(&self) {
+        self.cut.send_replace(());
     }
 }
 
@@ -114,5 +129,21 @@ mod tests {
         assert_eq!(&got, b"two");
         drop(client);
         assert_eq!(peer.read(&mut got).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_cut_ends_on_both_sides_and_the_next_one_is_served() {
+        let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let proxy = Proxy::start(&server.local_addr().unwrap().to_string()).await.unwrap();
+        for _ in 0..2 {
+            let mut client = TcpStream::connect(proxy.address()).await.unwrap();
+            let (mut peer, _) = server.accept().await.unwrap();
+            let mut got = [0; 3];
+            client.write_all(b"one").await.unwrap();
+            peer.read_exact(&mut got).await.unwrap();
+            proxy.cut();
+            assert_eq!(client.read(&mut got).await.unwrap_or_default(), 0);
+            assert_eq!(peer.read(&mut got).await.unwrap_or_default(), 0);
+        }
     }
 }

@@ -16,8 +16,11 @@ mod scale {
     pub(crate) mod course;
     pub(crate) mod drivers;
     pub(crate) mod faults;
+    pub(crate) mod gang;
+    pub(crate) mod instant;
     pub(crate) mod kubelets;
     pub(crate) mod lifetimes;
+    pub(crate) mod lines;
     pub(crate) mod load;
     pub(crate) mod observer;
     pub(crate) mod requests;

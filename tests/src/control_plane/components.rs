@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::Context;
+use kube::{Client, Config};
 use rcgen::KeyPair;
+use serde_json::{Value, json};
 
 use super::{kubeconfig, scheduler_config::SchedulerConfig};
 use crate::{
@@ -111,6 +113,23 @@ impl Site {
         let process = program.spawn()?;
         process.wait_until_ready(&health, READY).await?;
         Ok(process)
+    }
+
+    /// Removes all revisions before the current one.
+    pub(super) async fn compact_etcd(&self) -> anyhow::Result<()> {
+        let mut config = Config::new(self.etcd_url.parse()?);
+        config.root_cert = Some(vec![self.authority.der()]);
+        config.auth_info.client_certificate = Some(self.serving.certificate.display().to_string());
+        config.auth_info.client_key = Some(self.serving.key.display().to_string());
+        let client = Client::try_from(config)?;
+        // What etcd's gRPC gateway makes of `etcdserverpb.KV`: 64-bit numbers are strings, and keys are in base 64.
+        let range = etcd_request("range", &json!({"key": "AA==", "limit": "1"}))?;
+        let answer: Value = client.request(range).await?;
+        let revision = answer["header"]["revision"].as_str().context("etcd has a revision")?;
+        let compaction =
+            etcd_request("compaction", &json!({"revision": revision, "physical": true}))?;
+        client.request::<Value>(compaction).await?;
+        Ok(())
     }
 
     /// The program with its ports for clients, peers and metrics, and its health URL.
@@ -252,6 +271,10 @@ impl Site {
     fn file(&self, name: &str) -> String {
         self.directory.join(name).display().to_string()
     }
+}
+
+fn etcd_request(method: &str, body: &Value) -> anyhow::Result<http::Request<Vec<u8>>> {
+    Ok(http::Request::post(format!("/v3/kv/{method}")).body(serde_json::to_vec(body)?)?)
 }
 
 /// Starts a program on a free port and waits until it is ready. Tries another port if another

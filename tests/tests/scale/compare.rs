@@ -17,22 +17,28 @@ use kube::{
     Api,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use tests::{Check, Scope, eventually, figures::percentile, suite::report};
+use tests::{Check, ControlPlane, Scope, eventually, figures::percentile, suite::report};
 
 use super::{
     bars::Bars,
+    gang,
+    instant::InstantWebhook,
     observer::{Observer, PodSteps},
     shapes::{BY_HAND, SHAPES, Shape},
     size::Size,
+    usage::cpu_times,
 };
 
-const LONG: Duration = Duration::from_mins(5);
+pub(crate) const LONG: Duration = Duration::from_mins(5);
 /// The number of pods that are created in parallel.
 const TOGETHER: usize = 32;
 /// The longest that admission may delay a pod, from its creation until it has a claim.
 const OURS_MAX: Duration = Duration::from_secs(1);
 /// The least share of the rate of claims that somebody has written.
 const RATE_MIN: f64 = 0.95;
+
+/// The most time of a request with our webhook, by that with one that answers at once.
+const INSTANT_MAX: f64 = 1.3;
 
 /// What gives a pod its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,9 +52,11 @@ enum Way {
     ByHand,
     /// The pod has no devices.
     None,
+    /// The pod has no devices, and another webhook answers for it at once.
+    Instant,
 }
 
-const WAYS: [Way; 4] = [Way::Annotation, Way::NewTemplates, Way::ByHand, Way::None];
+const WAYS: [Way; 5] = [Way::Annotation, Way::NewTemplates, Way::ByHand, Way::None, Way::Instant];
 
 impl Way {
     fn name(self) -> &'static str {
@@ -57,6 +65,7 @@ impl Way {
             Self::NewTemplates => "annotation, each a new template",
             Self::ByHand => "claim by hand",
             Self::None => "no device",
+            Self::Instant => "no device, a webhook that answers at once",
         }
     }
 
@@ -65,6 +74,7 @@ impl Way {
             Self::Annotation | Self::NewTemplates => SHAPES[0],
             Self::ByHand => Shape::ByHand,
             Self::None => Shape::Plain,
+            Self::Instant => Shape::Instant,
         }
     }
 }
@@ -82,19 +92,24 @@ struct Measured {
     scheduled: Vec<Duration>,
     /// From the request until the pod is bound.
     whole: Vec<Duration>,
-    /// Pods per second of each round.
-    rates: Vec<f64>,
+    /// From the first request until the last pod was bound, of all rounds.
+    time: Duration,
+    /// The CPU time of each program while the pods were bound and deleted.
+    cpu: BTreeMap<String, Duration>,
 }
 
 /// Measures every way in each round, in another order each time.
 pub(crate) async fn measure(
-    scope: &Scope,
-    observer: &Arc<Observer>,
+    plane: &ControlPlane,
+    (scope, observer): (&Scope, &Arc<Observer>),
     size: Size,
     bars: &mut Bars,
 ) -> anyhow::Result<()> {
     let comparison = Comparison { scope, observer };
+    let _instant = InstantWebhook::start(plane, scope).await?;
     comparison.write_template().await?;
+    // The first pods are slower, whatever they are.
+    comparison.burst(Way::Annotation, size.rounds, size.burst, &mut Measured::default()).await?;
     let mut all: BTreeMap<Way, Measured> = BTreeMap::new();
     for round in 0..size.rounds {
         for step in 0..WAYS.len() {
@@ -105,10 +120,18 @@ pub(crate) async fn measure(
     for (way, measured) in &mut all {
         measured.report(way.name(), size);
     }
+    gang::measure((scope, observer), size, bars).await?;
     let mut figure = |way: Way, pick: fn(&mut Measured) -> f64| all.get_mut(&way).map_or(0.0, pick);
-    let rate = |measured: &mut Measured| measured.rate();
+    let rate = |measured: &mut Measured| Measured::rate(measured);
     let share = figure(Way::Annotation, rate) / figure(Way::ByHand, rate);
     bars.at_least("annotated pods, part of the rate of claims by hand", share, RATE_MIN);
+    let admitted = |measured: &mut Measured| percentile(&mut measured.admitted, 99).as_secs_f64();
+    let ratio = figure(Way::Annotation, admitted) / figure(Way::Instant, admitted);
+    bars.at_most(
+        "request of an annotated pod, p99 by that with an instant webhook",
+        ratio,
+        INSTANT_MAX,
+    );
     let claimed = |measured: &mut Measured| percentile(&mut measured.claimed, 99).as_secs_f64();
     let by_hand = figure(Way::ByHand, claimed);
     for way in [Way::Annotation, Way::NewTemplates] {
@@ -150,7 +173,7 @@ impl Comparison<'_> {
         measured: &mut Measured,
     ) -> anyhow::Result<()> {
         let pods = self.places(way, round, count).await?;
-        let begin = Instant::now();
+        let (begin, cpu) = (Instant::now(), cpu_times());
         let created = stream::iter(&pods).map(async |(namespace, name)| {
             let api: Api<Pod> = Api::namespaced(self.scope.client(), namespace);
             let asked = Instant::now();
@@ -164,9 +187,10 @@ impl Comparison<'_> {
             last = last.max(bound);
             measured.add(&steps, asked, admitted, bound);
         }
-        let count = u32::try_from(count)?;
-        measured.rates.push(f64::from(count) / last.duration_since(begin).as_secs_f64());
-        self.delete(&pods).await
+        measured.time += last.duration_since(begin);
+        self.delete(&pods).await?;
+        measured.add_cpu(&cpu, cpu_times());
+        Ok(())
     }
 
     /// The namespaces and names of new pods.
@@ -211,12 +235,17 @@ impl Comparison<'_> {
             api.delete(name, &now).await.map(drop)
         });
         deleted.buffer_unordered(TOGETHER).try_collect::<()>().await?;
-        eventually(LONG, async || {
-            let held = self.observer.held();
-            Ok(Check::that(held == 0, || format!("{held} devices are held")))
-        })
-        .await
+        nothing_held(self.observer).await
     }
+}
+
+/// Waits until no claim holds a device.
+pub(crate) async fn nothing_held(observer: &Observer) -> anyhow::Result<()> {
+    eventually(LONG, async || {
+        let held = observer.held();
+        Ok(Check::that(held == 0, || format!("{held} devices are held")))
+    })
+    .await
 }
 
 impl Measured {
@@ -230,12 +259,20 @@ impl Measured {
             .push(bound.saturating_duration_since(steps.claimed.unwrap_or(steps.created)));
     }
 
-    /// The median rate of the rounds.
-    fn rate(&mut self) -> f64 {
-        self.rates.sort_by(f64::total_cmp);
-        self.rates.get(self.rates.len() / 2).copied().unwrap_or_default()
+    fn add_cpu(&mut self, before: &BTreeMap<String, Duration>, after: BTreeMap<String, Duration>) {
+        for (program, time) in after {
+            let before = before.get(&program).copied().unwrap_or_default();
+            *self.cpu.entry(program).or_default() += time.saturating_sub(before);
+        }
     }
 
+    /// Pods a second.
+    #[expect(clippy::cast_precision_loss, reason = "thousands of pods")]
+    fn rate(&self) -> f64 {
+        self.whole.len() as f64 / self.time.as_secs_f64()
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "thousands of pods")]
     fn report(&mut self, name: &str, size: Size) {
         let rate = self.rate();
         report(&format!(
@@ -254,5 +291,12 @@ impl Measured {
                 report(&format!("  {what:18} p50 {p50:8.2?}  p99 {p99:8.2?}"));
             }
         }
+        let pods = self.whole.len().max(1) as f64;
+        let each: Vec<_> = self
+            .cpu
+            .iter()
+            .map(|(program, time)| format!("{program} {:.1}", time.as_secs_f64() * 1_000.0 / pods))
+            .collect();
+        report(&format!("  CPU ms a pod: {}", each.join(", ")));
     }
 }

@@ -10,13 +10,14 @@ use kube::{
     api::{DeleteParams, ListParams},
 };
 use tests::{
-    ControlPlane, SchedulerConfig, SeededRng, installation::Installation, simulated_node,
-    suite::report,
+    ControlPlane, SchedulerConfig, SeededRng, installation::Installation, proxy::Proxy,
+    simulated_node, suite::report,
 };
 use tokio::time::sleep_until;
 
 use super::{
     kubelets::lasting,
+    lines::Lines,
     size::Size,
     whole::{ADMISSION, CONTROLLER},
 };
@@ -39,8 +40,10 @@ pub(crate) struct Course<'a, 'p> {
     pub(crate) copies: Vec<String>,
     /// The number of the next copy.
     pub(crate) next: usize,
-    /// The number of the next replica that replaces another one.
+    /// The number of the last replica that was started.
     pub(crate) next_replica: usize,
+    /// The connections of the programs that were started here.
+    pub(crate) lines: Lines,
     /// What kube-scheduler runs with.
     pub(crate) scheduler: SchedulerConfig,
     pub(crate) random: SeededRng,
@@ -114,21 +117,74 @@ impl Course<'_, '_> {
     /// Replaces each replica as a Deployment does: a new one, then an old one less.
     async fn replace_programs(&mut self) -> anyhow::Result<()> {
         let begin = Instant::now();
-        for index in 2..4 {
-            self.installation.start_replica(index, &ADMISSION).await?;
+        for _ in 0..2 {
+            self.start_admission().await?;
             self.installation.replicas()[0].process().terminate(END_MAX).await?;
             self.installation.kill_replica(0).await?;
         }
-        for index in 2..4 {
-            self.installation.start_fabric_controller(index, &CONTROLLER).await?;
+        for _ in 0..2 {
+            self.start_fabric_controller().await?;
             self.installation.fabric_controllers()[0].process().terminate(END_MAX).await?;
             self.installation.kill_fabric_controller(0);
         }
-        self.installation.start_preemptor(1, &CONTROLLER).await?;
+        self.start_preemptor().await?;
         self.installation.preemptors()[0].process().terminate(END_MAX).await?;
         self.installation.kill_preemptor(0);
         self.installation.restart_plain_extender(&CONTROLLER).await?;
         report(&format!("all programs are replaced after {:.1?}", begin.elapsed()));
         Ok(())
+    }
+
+    /// Kills a replica of admission and starts another one.
+    pub(super) async fn replace_admission(&mut self, one: usize) -> anyhow::Result<()> {
+        self.lines.forget(self.installation.replicas()[one].process().pid());
+        self.installation.kill_replica(one).await?;
+        self.start_admission().await
+    }
+
+    /// Kills a replica of fabric-controller and starts another one.
+    pub(super) async fn replace_fabric_controller(&mut self, one: usize) -> anyhow::Result<()> {
+        self.lines.forget(self.installation.fabric_controllers()[one].process().pid());
+        self.installation.kill_fabric_controller(one);
+        self.start_fabric_controller().await
+    }
+
+    /// Kills preemptor and starts it again.
+    pub(super) async fn replace_preemptor(&mut self) -> anyhow::Result<()> {
+        self.lines.forget(self.installation.preemptors()[0].process().pid());
+        self.installation.kill_preemptor(0);
+        self.start_preemptor().await
+    }
+
+    async fn start_admission(&mut self) -> anyhow::Result<()> {
+        let (index, line) = self.next_line().await?;
+        self.installation.start_replica(index, &ADMISSION).await?;
+        let started = self.installation.replicas().last().context("it was started")?;
+        self.lines.keep(started.process().pid(), line);
+        Ok(())
+    }
+
+    async fn start_fabric_controller(&mut self) -> anyhow::Result<()> {
+        let (index, line) = self.next_line().await?;
+        self.installation.start_fabric_controller(index, &CONTROLLER).await?;
+        let started = self.installation.fabric_controllers().last().context("it was started")?;
+        self.lines.keep(started.process().pid(), line);
+        Ok(())
+    }
+
+    async fn start_preemptor(&mut self) -> anyhow::Result<()> {
+        let (index, line) = self.next_line().await?;
+        self.installation.start_preemptor(index, &CONTROLLER).await?;
+        let started = self.installation.preemptors().last().context("it was started")?;
+        self.lines.keep(started.process().pid(), line);
+        Ok(())
+    }
+
+    /// The number of the next program, and the line that it will have to the API server.
+    async fn next_line(&mut self) -> anyhow::Result<(usize, Proxy)> {
+        let line = self.lines.draw().await?;
+        self.installation.reach_api_by(format!("https://{}", line.address()));
+        self.next_replica += 1;
+        Ok((self.next_replica, line))
     }
 }

@@ -1,31 +1,43 @@
 //! Faults, one after another while pods come and go, and what each costs: the time until a pod that is created
 //! meanwhile is bound.
 
+mod api_server;
+
 use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
-use k8s_openapi::api::{core::v1::Pod, resource::v1::ResourceSlice};
+use k8s_openapi::api::{
+    core::v1::{Pod, Secret},
+    resource::v1::ResourceSlice,
+};
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, PostParams},
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
-use tests::{Check, Scope, eventually, figures::percentile, setting, suite::report};
+use serde_json::json;
+use tests::{
+    Check, Scope, eventually, figures::percentile, installation::NAMESPACE, setting, suite::report,
+};
 
 use super::{
     course::Course,
     kubelets::lasting,
     observer::{BOUND_MAX, Observer},
     shapes::SHAPES,
-    whole::{ADMISSION, CONTROLLER},
+    whole::CONTROLLER,
 };
 
 /// Longer than the leases of our programs here.
 const BEYOND_LEASE: Duration = Duration::from_secs(8);
 /// The API server does not answer for so long.
 const STALL: Duration = Duration::from_secs(3);
+/// The API server refuses our requests, fails or is slow for so long.
+const TROUBLE: Duration = Duration::from_secs(6);
+/// By how much a clock is wrong, in seconds.
+const CLOCK: i64 = 600;
 
 /// What fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,54 +45,58 @@ enum Fault {
     Nothing,
     KillAdmission,
     PauseLeadingAdmission,
+    CutOffLeadingAdmission,
     KillFabricController,
     PauseLeadingFabricController,
+    CutOffLeadingFabricController,
     KillPreemptor,
+    PausePreemptor,
     KillExtender,
+    PauseExtender,
+    CutConnections,
+    ClockAhead,
+    ClockBehind,
+    DeleteCertificates,
     KillScheduler,
     KillApiServer,
     StallApiServer,
+    RefuseRequests,
+    FailWrites,
+    SlowWrites,
     KillEtcd,
+    Compact,
     LoseNode,
     DeleteSlice,
 }
 
-const ALL: [Fault; 13] = [
-    Fault::Nothing,
-    Fault::KillAdmission,
-    Fault::PauseLeadingAdmission,
-    Fault::KillFabricController,
-    Fault::PauseLeadingFabricController,
-    Fault::KillPreemptor,
-    Fault::KillExtender,
-    Fault::KillScheduler,
-    Fault::KillApiServer,
-    Fault::StallApiServer,
-    Fault::KillEtcd,
-    Fault::LoseNode,
-    Fault::DeleteSlice,
+/// All of them, and what a person calls each.
+const ALL: [(Fault, &str); 25] = [
+    (Fault::Nothing, "nothing"),
+    (Fault::KillAdmission, "admission is killed"),
+    (Fault::PauseLeadingAdmission, "admission's leader stops, then goes on"),
+    (Fault::CutOffLeadingAdmission, "admission's leader is cut off from kube-apiserver"),
+    (Fault::KillFabricController, "fabric-controller is killed"),
+    (Fault::PauseLeadingFabricController, "fabric-controller's leader stops, then goes on"),
+    (Fault::CutOffLeadingFabricController, "fabric-controller's leader is cut off"),
+    (Fault::KillPreemptor, "preemptor is killed"),
+    (Fault::PausePreemptor, "preemptor stops, then goes on"),
+    (Fault::KillExtender, "the extender is killed"),
+    (Fault::PauseExtender, "the extender hangs"),
+    (Fault::CutConnections, "all connections to kube-apiserver are cut"),
+    (Fault::ClockAhead, "programs start with clocks 10 minutes ahead"),
+    (Fault::ClockBehind, "programs start with clocks 10 minutes behind"),
+    (Fault::DeleteCertificates, "the webhook's certificates are deleted"),
+    (Fault::KillScheduler, "kube-scheduler is killed"),
+    (Fault::KillApiServer, "kube-apiserver is killed"),
+    (Fault::StallApiServer, "kube-apiserver answers nothing"),
+    (Fault::RefuseRequests, "kube-apiserver answers us with 429"),
+    (Fault::FailWrites, "kube-apiserver answers our writes with 500"),
+    (Fault::SlowWrites, "kube-apiserver takes a second for our writes"),
+    (Fault::KillEtcd, "etcd is killed"),
+    (Fault::Compact, "etcd is compacted, and kube-apiserver killed"),
+    (Fault::LoseNode, "a node is lost with its pods"),
+    (Fault::DeleteSlice, "slices of a running driver are deleted"),
 ];
-
-impl Fault {
-    /// What a person calls it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::KillAdmission => "admission is killed",
-            Self::PauseLeadingAdmission => "admission's leader stops, then goes on",
-            Self::KillFabricController => "fabric-controller is killed",
-            Self::PauseLeadingFabricController => "fabric-controller's leader stops, then goes on",
-            Self::KillPreemptor => "preemptor is killed",
-            Self::KillExtender => "the extender is killed",
-            Self::KillScheduler => "kube-scheduler is killed",
-            Self::KillApiServer => "kube-apiserver is killed",
-            Self::StallApiServer => "kube-apiserver answers nothing",
-            Self::KillEtcd => "etcd is killed",
-            Self::LoseNode => "a node is lost with its pods",
-            Self::DeleteSlice => "slices of a running driver are deleted",
-        }
-    }
-}
 
 /// Injects each fault so many times (`$DRANET_SCALE_FAULTS`), in random order, and prints what each costs.
 ///
@@ -93,24 +109,23 @@ pub(crate) async fn inject(
     observer: &Observer,
 ) -> anyhow::Result<()> {
     let rounds: usize = setting("DRANET_SCALE_FAULTS", 1)?;
-    let mut times: BTreeMap<Fault, Vec<Duration>> = BTreeMap::new();
+    let mut times: BTreeMap<(Fault, &str), Vec<Duration>> = BTreeMap::new();
     for round in 0..rounds {
         let mut left = ALL.to_vec();
         while !left.is_empty() {
-            let fault = left.swap_remove(course.random.index(left.len()));
+            let (fault, name) = left.swap_remove(course.random.index(left.len()));
             let number = round * ALL.len() + left.len();
             let probe = Probe { scope, observer, name: format!("probe-{number}") };
-            let (took, ()) = tokio::try_join!(probe.bound(), course.fail(fault))
-                .with_context(|| fault.name())?;
-            times.entry(fault).or_default().push(took);
+            let (took, ()) =
+                tokio::try_join!(probe.bound(), course.fail(fault)).with_context(|| name)?;
+            times.entry((fault, name)).or_default().push(took);
         }
         report(&format!("{} of {rounds} rounds of faults", round + 1));
     }
-    for (fault, times) in &mut times {
+    for ((_, name), times) in &mut times {
         let [p50, p99] = [50, 99].map(|percent| percentile(times, percent));
         report(&format!(
-            "  {:48} {:4} times, a pod of that moment is bound after p50 {p50:8.2?} p99 {p99:8.2?}",
-            fault.name(),
+            "  {name:52} {:4} times, a pod of that moment is bound after p50 {p50:8.2?} p99 {p99:8.2?}",
             times.len(),
         ));
     }
@@ -149,41 +164,83 @@ impl Probe<'_> {
 impl Course<'_, '_> {
     /// Lets something fail. Programs that are killed start again at once, as their kubelet would start them.
     async fn fail(&mut self, fault: Fault) -> anyhow::Result<()> {
-        let index = self.next_replica;
-        self.next_replica += 1;
-        let installation = &mut *self.installation;
+        let client = self.plane.client();
         match fault {
-            Fault::Nothing => {}
+            Fault::Nothing => Ok(()),
             Fault::KillAdmission => {
-                let one = self.random.index(installation.replicas().len());
-                installation.kill_replica(one).await?;
-                installation.start_replica(index, &ADMISSION).await?;
+                let one = self.random.index(self.installation.replicas().len());
+                self.replace_admission(one).await
             }
             Fault::PauseLeadingAdmission => {
-                let leader = installation.leading_replica().await?;
-                installation.replicas()[leader].process().pause(BEYOND_LEASE).await?;
+                let leader = self.installation.leading_replica().await?;
+                self.installation.replicas()[leader].process().pause(BEYOND_LEASE).await
+            }
+            Fault::CutOffLeadingAdmission => {
+                let leader = self.installation.leading_replica().await?;
+                let pid = self.installation.replicas()[leader].process().pid();
+                self.lines.cut_off(pid, BEYOND_LEASE).await
             }
             Fault::KillFabricController => {
-                let leader = installation.leading_fabric_controller().await?;
-                installation.kill_fabric_controller(leader);
-                installation.start_fabric_controller(index, &CONTROLLER).await?;
+                let leader = self.installation.leading_fabric_controller().await?;
+                self.replace_fabric_controller(leader).await
             }
             Fault::PauseLeadingFabricController => {
-                let leader = installation.leading_fabric_controller().await?;
-                installation.fabric_controllers()[leader].process().pause(BEYOND_LEASE).await?;
+                let leader = self.installation.leading_fabric_controller().await?;
+                self.installation.fabric_controllers()[leader].process().pause(BEYOND_LEASE).await
             }
-            Fault::KillPreemptor => {
-                installation.kill_preemptor(0);
-                installation.start_preemptor(index, &CONTROLLER).await?;
+            Fault::CutOffLeadingFabricController => {
+                let leader = self.installation.leading_fabric_controller().await?;
+                let pid = self.installation.fabric_controllers()[leader].process().pid();
+                self.lines.cut_off(pid, BEYOND_LEASE).await
             }
-            Fault::KillExtender => installation.restart_plain_extender(&CONTROLLER).await?,
-            Fault::KillScheduler => self.plane.restart_scheduler(&self.scheduler).await?,
-            Fault::KillApiServer => self.plane.restart_apiserver().await?,
-            Fault::StallApiServer => self.plane.freeze_apiserver(STALL).await?,
-            Fault::KillEtcd => self.plane.restart_etcd().await?,
-            Fault::LoseNode => self.lose().await?,
-            Fault::DeleteSlice => self.delete_slices().await?,
+            Fault::KillPreemptor => self.replace_preemptor().await,
+            Fault::PausePreemptor => {
+                self.installation.preemptors()[0].process().pause(BEYOND_LEASE).await
+            }
+            Fault::KillExtender => self.installation.restart_plain_extender(&CONTROLLER).await,
+            Fault::PauseExtender => {
+                self.installation.extender()?.process().pause(BEYOND_LEASE).await
+            }
+            Fault::CutConnections => {
+                self.lines.cut();
+                Ok(())
+            }
+            Fault::ClockAhead => self.restart_with_clock(CLOCK).await,
+            Fault::ClockBehind => self.restart_with_clock(-CLOCK).await,
+            Fault::DeleteCertificates => self.delete_certificates().await,
+            Fault::KillScheduler => self.plane.restart_scheduler(&self.scheduler).await,
+            Fault::KillApiServer => self.plane.restart_apiserver().await,
+            Fault::StallApiServer => self.plane.freeze_apiserver(STALL).await,
+            Fault::RefuseRequests => api_server::refuse(&client, TROUBLE).await,
+            Fault::FailWrites => api_server::fail_writes(&client, TROUBLE).await,
+            Fault::SlowWrites => api_server::slow_writes(&client, TROUBLE).await,
+            Fault::KillEtcd => self.plane.restart_etcd().await,
+            Fault::Compact => {
+                self.plane.compact_etcd().await?;
+                self.plane.restart_apiserver().await
+            }
+            Fault::LoseNode => self.lose().await,
+            Fault::DeleteSlice => self.delete_slices().await,
         }
+    }
+
+    /// Leaders start again with a wrong clock, which they have until they are killed.
+    async fn restart_with_clock(&mut self, ahead: i64) -> anyhow::Result<()> {
+        self.installation.set_clock_ahead(ahead);
+        let leader = self.installation.leading_replica().await?;
+        self.replace_admission(leader).await?;
+        let leader = self.installation.leading_fabric_controller().await?;
+        self.replace_fabric_controller(leader).await?;
+        self.replace_preemptor().await?;
+        self.installation.set_clock_ahead(0);
+        Ok(())
+    }
+
+    /// Empties the Secret with the certificate and its authority, as somebody does who applies it again.
+    async fn delete_certificates(&self) -> anyhow::Result<()> {
+        let secrets: Api<Secret> = Api::namespaced(self.plane.client(), NAMESPACE);
+        let empty = Patch::Merge(json!({"data": null}));
+        secrets.patch("admission-certificates", &PatchParams::default(), &empty).await?;
         Ok(())
     }
 

@@ -32,7 +32,7 @@ const TEMPLATE_MAX: Duration = Duration::from_secs(30);
 /// after five minutes if it has missed the event that made room.
 pub(crate) const BOUND_MAX: Duration = Duration::from_mins(6);
 /// The label of a node with its fabric.
-const FABRIC: &str = "topology.dranet.io/fabric";
+pub(crate) const FABRIC: &str = "topology.dranet.io/fabric";
 
 /// The steps of a pod.
 #[derive(Clone, Debug)]
@@ -305,6 +305,14 @@ impl Observer {
         let seen = self.lock();
         let bound = seen.pods.values().filter(|pod| pod.bound.is_some() && !pod.is_gone).count();
         PodCounts { waiting: seen.waiting().count(), bound }
+    }
+
+    /// When the last pod of a shape was bound, if so many are.
+    pub(crate) fn all_bound(&self, shape: &str, count: usize) -> Result<Instant, usize> {
+        let seen = self.lock();
+        let of_shape = seen.pods.values().filter(|pod| pod.shape == shape);
+        let bound: Vec<_> = of_shape.filter_map(|pod| pod.bound).collect();
+        if bound.len() < count { Err(bound.len()) } else { bound.into_iter().max().ok_or(0) }
     }
 
     /// The number of devices that claims hold.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use serde_json::{Value, json};
 
-use super::kubelets::LIFETIME;
+use super::{kubelets::LIFETIME, observer::FABRIC};
 
 /// The label with the name of a shape.
 pub(crate) const SHAPE: &str = "tests.dranet.io/shape";
@@ -27,6 +27,8 @@ pub(crate) enum Shape {
     Plugin,
     /// No device.
     Plain,
+    /// No device, and a webhook that answers at once.
+    Instant,
 }
 
 /// The shapes of the load.
@@ -64,6 +66,7 @@ impl Shape {
             Self::ByHand => "by hand",
             Self::Plugin => "device plugin",
             Self::Plain => "no device",
+            Self::Instant => "instant",
         }
     }
 
@@ -101,7 +104,7 @@ impl Shape {
                 pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "devices"}]);
             }
             Self::Plugin => ask(&mut pod, NVIDIA, 1),
-            Self::Plain => {}
+            Self::Plain | Self::Instant => {}
         }
         pod
     }
@@ -117,6 +120,26 @@ pub(crate) fn job(name: &str, pods: usize, lifetime: Duration) -> anyhow::Result
         LIFETIME: lifetime.as_secs().to_string(),
     });
     ask(&mut template, NVIDIA, 4);
+    job_of(name, pods, &template)
+}
+
+/// A job whose pods have a GPU and a NIC each and share a fabric, and run until they are deleted.
+pub(crate) fn gang(name: &str, pods: usize) -> anyhow::Result<Job> {
+    let mut template = SHAPES[0].object(name);
+    template["metadata"]["labels"] = json!({SHAPE: name});
+    template["metadata"]["annotations"]["dranet.io/fabric"] = "same".into();
+    job_of(name, pods, &template)
+}
+
+/// The same by claims and a node selector that somebody has written.
+pub(crate) fn gang_by_hand(name: &str, pods: usize, fabric: &str) -> anyhow::Result<Job> {
+    let mut template = Shape::ByHand.object(name);
+    template["metadata"]["labels"] = json!({SHAPE: name});
+    template["spec"]["nodeSelector"] = json!({FABRIC: fabric});
+    job_of(name, pods, &template)
+}
+
+fn job_of(name: &str, pods: usize, template: &Value) -> anyhow::Result<Job> {
     Ok(serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {

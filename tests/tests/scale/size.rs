@@ -11,7 +11,7 @@ pub(crate) struct Size {
     pub(crate) nodes: usize,
     /// Pods that are created together when pods of different kinds are compared.
     pub(crate) burst: usize,
-    /// How often each kind is measured.
+    /// How often each kind is measured; 0 for not at all.
     pub(crate) rounds: usize,
     /// How long pods, jobs and nodes come and go.
     pub(crate) load: Duration,
@@ -37,6 +37,6 @@ impl Size {
     /// kube-scheduler binds on two processors.
     #[expect(clippy::cast_precision_loss, reason = "thousands of nodes")]
     pub(crate) fn pods_per_second(self) -> f64 {
-        (self.nodes as f64 / 200.0).clamp(0.5, 5.0)
+        (self.nodes as f64 / 200.0).clamp(0.5, 2.5)
     }
 }

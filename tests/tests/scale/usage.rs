@@ -91,6 +91,18 @@ impl CpuTimes {
     }
 }
 
+/// The CPU time so far of all programs that run, by name.
+pub(crate) fn cpu_times() -> BTreeMap<String, Duration> {
+    let mut times: BTreeMap<String, Duration> = BTreeMap::new();
+    for (pid, name) in children() {
+        // It may have ended meanwhile.
+        if let Ok(cpu) = cpu_time(pid) {
+            *times.entry(name).or_default() += Duration::from_nanos(cpu);
+        }
+    }
+    times
+}
+
 /// The processes that this one has started, with the names of their programs.
 fn children() -> Vec<(u32, String)> {
     let own = std::process::id().to_string();

@@ -28,7 +28,9 @@ use super::{
     chart, compare,
     course::Course,
     drivers::Drivers,
-    faults, kubelets, load, observer,
+    faults, kubelets,
+    lines::Lines,
+    load, observer,
     observer::{BOUND_MAX, Observer},
     requests,
     size::Size,
@@ -61,7 +63,9 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         let (observer, _watches) = observer::start(&plane.client());
         let _kubelets = kubelets::play(&plane.client(), &observer);
         let mut bars = Bars::default();
-        compare::measure(scope, &observer, size, &mut bars).await?;
+        if size.rounds > 0 {
+            compare::measure(&plane, (scope, &observer), size, &mut bars).await?;
+        }
         let drivers = Drivers::start(&plane, &installation, &kinds[0], size.drivers).await?;
         let recorder = Sampler::start(Arc::clone(&observer));
         let random = SeededRng::from_environment()?;
@@ -74,7 +78,8 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
             copies: copies.filter(|name| !name.starts_with(&kinds[0])).collect(),
             kinds: kinds.clone(),
             next: size.nodes,
-            next_replica: 4,
+            next_replica: 1,
+            lines: Lines::to(plane.url())?,
             scheduler,
             random: random.clone(),
         };

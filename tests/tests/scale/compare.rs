@@ -107,7 +107,6 @@ pub(crate) async fn measure(
 ) -> anyhow::Result<()> {
     let comparison = Comparison { scope, observer };
     let _instant = InstantWebhook::start(plane, scope).await?;
-    comparison.write_template().await?;
     // The first pods are slower, whatever they are.
     comparison.burst(Way::Annotation, size.rounds, size.burst, &mut Measured::default()).await?;
     let mut all: BTreeMap<Way, Measured> = BTreeMap::new();
@@ -143,27 +142,28 @@ pub(crate) async fn measure(
     Ok(())
 }
 
+/// Writes the template [`BY_HAND`], equal to the one that admission makes for the first shape.
+pub(crate) async fn write_template(scope: &Scope, observer: &Observer) -> anyhow::Result<()> {
+    let pods: Api<Pod> = scope.api();
+    pods.create(&PostParams::default(), &SHAPES[0].pod("first")?).await?;
+    let pod = scope.bound("first", LONG).await?;
+    let claims = pod.spec.and_then(|spec| spec.resource_claims).unwrap_or_default();
+    let name = claims.first().and_then(|claim| claim.resource_claim_template_name.clone());
+    let templates: Api<ResourceClaimTemplate> = scope.api();
+    let ours = templates.get(&name.context("it has a template")?).await?;
+    let metadata = ObjectMeta { name: Some(BY_HAND.to_owned()), ..ObjectMeta::default() };
+    let equal = ResourceClaimTemplate { metadata, spec: ours.spec };
+    templates.create(&PostParams::default(), &equal).await?;
+    pods.delete("first", &DeleteParams::default().grace_period(0)).await?;
+    nothing_held(observer).await
+}
+
 struct Comparison<'a> {
     scope: &'a Scope,
     observer: &'a Arc<Observer>,
 }
 
 impl Comparison<'_> {
-    /// Writes a template that is equal to the one that admission makes, under another name.
-    async fn write_template(&self) -> anyhow::Result<()> {
-        let pods: Api<Pod> = self.scope.api();
-        pods.create(&PostParams::default(), &Way::Annotation.shape().pod("first")?).await?;
-        let pod = self.scope.bound("first", LONG).await?;
-        let claims = pod.spec.and_then(|spec| spec.resource_claims).unwrap_or_default();
-        let name = claims.first().and_then(|claim| claim.resource_claim_template_name.clone());
-        let templates: Api<ResourceClaimTemplate> = self.scope.api();
-        let ours = templates.get(&name.context("it has a template")?).await?;
-        let metadata = ObjectMeta { name: Some(BY_HAND.to_owned()), ..ObjectMeta::default() };
-        let equal = ResourceClaimTemplate { metadata, spec: ours.spec };
-        templates.create(&PostParams::default(), &equal).await?;
-        self.delete(&[(self.scope.namespace().to_owned(), "first".to_owned())]).await
-    }
-
     /// Creates pods together, waits until all are bound, and deletes them.
     async fn burst(
         &self,

@@ -5,18 +5,20 @@ mod api_server;
 
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
 use k8s_openapi::api::{
-    core::v1::{Pod, Secret},
+    core::v1::{Namespace, Pod, Secret},
     resource::v1::ResourceSlice,
 };
 use kube::{
-    Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    Api, Resource,
+    api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tests::{
     Check, Scope, eventually, figures::percentile, installation::NAMESPACE, setting, suite::report,
@@ -132,7 +134,8 @@ pub(crate) async fn inject(
     Ok(())
 }
 
-/// A pod that is created while something fails.
+/// A pod that is created while something fails, in a namespace of its own: it needs a template that no pod had
+/// before.
 struct Probe<'a> {
     scope: &'a Scope,
     observer: &'a Observer,
@@ -142,23 +145,40 @@ struct Probe<'a> {
 impl Probe<'_> {
     /// Creates it, and returns the time until it is bound.
     async fn bound(&self) -> anyhow::Result<Duration> {
+        let client = self.scope.client();
+        let place = format!("{}-{}", self.scope.namespace(), self.name);
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let metadata = ObjectMeta { name: Some(place.clone()), ..ObjectMeta::default() };
+        create(&namespaces, &Namespace { metadata, ..Namespace::default() }).await?;
         let begin = Instant::now();
-        let pods: Api<Pod> = self.scope.api();
-        let pod = SHAPES[0].pod_for(&self.name, Duration::from_secs(1))?;
-        // A request whose answer was lost has been served.
-        let made = async || match pods.create(&PostParams::default(), &pod).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            other => other.map(drop),
-        };
-        lasting(made).await?.context("the scope is there")?;
+        let pods: Api<Pod> = Api::namespaced(client, &place);
+        create(&pods, &SHAPES[0].pod_for(&self.name, Duration::from_secs(1))?).await?;
         eventually(BOUND_MAX, async || {
-            let steps = self.observer.pod(self.scope.namespace(), &self.name);
+            let steps = self.observer.pod(&place, &self.name);
             let is_bound = steps.is_some_and(|steps| steps.bound.is_some());
-            Ok(Check::that(is_bound, || format!("pod `{}` has no node", self.name)))
+            Ok(Check::that(is_bound, || format!("pod `{place}/{}` has no node", self.name)))
         })
         .await?;
-        Ok(begin.elapsed())
+        let took = begin.elapsed();
+        let delete =
+            || async { namespaces.delete(&place, &DeleteParams::default()).await.map(drop) };
+        lasting(delete).await?;
+        Ok(took)
     }
+}
+
+/// Creates an object, however often that fails. A request whose answer was lost has been served.
+async fn create<K>(api: &Api<K>, object: &K) -> anyhow::Result<()>
+where
+    K: Resource + Clone + Debug + Serialize + DeserializeOwned,
+{
+    let params = PostParams::default();
+    let made = async || match api.create(&params, object).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        other => other.map(drop),
+    };
+    lasting(made).await?;
+    Ok(())
 }
 
 impl Course<'_, '_> {

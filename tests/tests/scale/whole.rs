@@ -47,6 +47,8 @@ const OURS: [&str; 4] = ["admission", "fabric-controller", "preemptor", "schedul
 const MEMORY_MAX: f64 = 300.0;
 /// The most by which a program may grow in the second half of the load.
 const GROWTH_MAX: f64 = 1.02;
+/// Samples of a load that says whether a program grows: its second half is beyond the start of all programs.
+const GROWTH_SAMPLES: usize = 200;
 const LONG: Duration = Duration::from_mins(5);
 
 /// The test of the suite.
@@ -63,6 +65,7 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         let (observer, _watches) = observer::start(&plane.client());
         let _kubelets = kubelets::play(&plane.client(), &observer);
         let mut bars = Bars::default();
+        compare::write_template(scope, &observer).await?;
         if size.rounds > 0 {
             compare::measure(&plane, (scope, &observer), size, &mut bars).await?;
         }
@@ -216,6 +219,9 @@ fn judge_programs(samples: &[Sample], bars: &mut Bars) {
         let sizes = samples.iter().filter_map(|sample| Some(sample.programs.get(name)?.memory));
         let peak = megabytes(sizes.max().unwrap_or_default());
         bars.at_most(&format!("{name}: MB of memory"), peak, MEMORY_MAX);
+        if samples.len() < GROWTH_SAMPLES {
+            continue;
+        }
         let (before, after) = (&samples[half..half + quarter], &samples[half + quarter..]);
         if let (Some(before), Some(after)) = (mean_memory(before, name), mean_memory(after, name)) {
             bars.at_most(

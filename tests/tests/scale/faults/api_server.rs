@@ -1,7 +1,7 @@
 //! An API server that refuses our programs, fails or is slow, by its own means: a priority level without seats,
 //! and webhooks that are not there or do not answer.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use k8s_openapi::api::{
     admissionregistration::v1::ValidatingWebhookConfiguration,
@@ -13,7 +13,6 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use std::fmt::Debug;
 use tests::installation::NAMESPACE;
 use tokio::{net::TcpListener, time::sleep};
 

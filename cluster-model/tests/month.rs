@@ -16,10 +16,10 @@ use k8s_openapi::api::resource::v1::{
 };
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
 use peak_alloc::PeakAlloc;
+use proptest::test_runner::Config as ProptestConfig;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::env;
 use std::path::Path;
 use topology_graph::NodeTopology;
 
@@ -45,8 +45,7 @@ const LEFT: usize = 2 << 20;
 
 /// The number of months; `PROPTEST_CASES` gives one for each thousand.
 fn months() -> usize {
-    let cases = env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse::<usize>().ok());
-    (cases.unwrap_or_default() / 1000).clamp(1, 24)
+    (ProptestConfig::default().cases as usize / 1000).clamp(1, 24)
 }
 
 fn object<K: DeserializeOwned>(object: Value) -> K {

@@ -27,7 +27,7 @@ const STEP: i64 = 30 * 60;
 const DAY: usize = 48;
 const MONTH: usize = 30 * DAY;
 /// How many steps a gang waits for pods that do not come.
-const WHOLE_WITHIN: i64 = 4;
+const WHOLE_WITHIN: usize = 4;
 const FABRICS: usize = 3;
 const NODES: usize = 6;
 
@@ -58,7 +58,8 @@ struct Month {
 impl Month {
     fn new() -> Self {
         let mut world = World::new(FABRICS, NODES);
-        world.rules.whole_within = SignedDuration::from_secs(WHOLE_WITHIN * STEP);
+        world.rules.whole_within =
+            SignedDuration::from_secs(i64::try_from(WHOLE_WITHIN).unwrap() * STEP);
         let (members, nodes) = (GroupPods::default(), world.nodes.clone());
         let (gangs, known) = (BTreeMap::new(), BTreeSet::new());
         Self { world, dice: Dice(3), gangs, members, nodes, known, step: 0, nodes_made: 0 }
@@ -88,8 +89,7 @@ impl Month {
             self.world.pod(&format!("{name}-{index}"), &name, "d4", &json!({}));
         }
         // Of some, the last pod comes after the gang was placed, or just before.
-        let whole =
-            self.step + if late { 1 + self.dice.below(2 * WHOLE_WITHIN as usize) } else { 0 };
+        let whole = self.step + if late { 1 + self.dice.below(2 * WHOLE_WITHIN) } else { 0 };
         let (youngest, runs) = (self.step, 2 + self.dice.below(10));
         self.gangs.insert(name, Gang { pods, whole, youngest, runs, placed: None });
     }
@@ -143,7 +143,7 @@ impl Month {
             let name = &decision.group.label;
             let gang = self.gangs.get_mut(name).unwrap();
             let (is_whole, waits) = (gang.whole <= self.step, self.step - gang.youngest);
-            let is_late = waits >= WHOLE_WITHIN as usize;
+            let is_late = waits >= WHOLE_WITHIN;
             match &decision.action {
                 Action::Place { .. } => {
                     assert!(is_whole || is_late || gang.placed.is_some(), "{name} after {waits}");
@@ -193,7 +193,7 @@ fn in_a_month_no_gang_is_split_and_nothing_grows() {
         month.pass();
         let most = if step < 10 * DAY { &mut first } else { &mut last };
         *most = month.size().max(*most);
-        if step % DAY == 0 {
+        if step.is_multiple_of(DAY) {
             let mut fresh = GroupPods::default();
             month.world.pods.values().for_each(|pod| _ = fresh.apply(pod));
             let [kept, fresh] = [&month.members, &fresh].map(|it| format!("{:?}", it.to_read()));

@@ -25,11 +25,12 @@ use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate, Resou
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use proptest::test_runner::Config as ProptestConfig;
+use publication::sharing::SharingArgs;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use serve::authority::CertificateBundle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::env;
 use std::time::Instant;
 use topology_graph::NodeTopology;
 
@@ -265,7 +266,7 @@ impl Month {
         // One clock is right, one ten minutes ahead, and one ten minutes behind.
         let replicas =
             [0, 10, -10].map(|ahead| Replica::new(&server, SignedDuration::from_mins(ahead)));
-        let machine = Built::new(GB300, &[], &publication::sharing::SharingArgs::default());
+        let machine = Built::new(GB300, &[], &SharingArgs::default());
         let writer = Writer { client: server.client(), namespace: NAMESPACE.to_owned() };
         Self {
             server,
@@ -303,7 +304,7 @@ impl Month {
         if self.step % HOUR == 1 {
             self.replace_nodes();
         }
-        if self.step % (DAY / 2) == 0 {
+        if self.step.is_multiple_of(DAY / 2) {
             self.namespaces.pop_front();
             self.namespaces.push_back(format!("team-{}", self.step));
         }
@@ -595,8 +596,7 @@ fn webhooks() -> [(String, &'static str); 2] {
 
 /// The seeds of the months; `PROPTEST_CASES` gives one more for each thousand.
 fn seeds() -> u64 {
-    let cases = env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse::<u64>().ok());
-    1 + (cases.unwrap_or_default() / 1000).min(100)
+    1 + (u64::from(ProptestConfig::default().cases) / 1000).min(100)
 }
 
 #[tokio::test]

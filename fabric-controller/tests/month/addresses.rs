@@ -89,7 +89,7 @@ fn in_a_month_each_claim_keeps_its_address_and_each_is_free_afterwards() {
         }
         assert_eq!(taken.len(), claims.len(), "hour {hour}");
         if let [(_, status)] = &pools.due_statuses()[..] {
-            assert_eq!(status.used as usize, claims.len());
+            assert_eq!(usize::try_from(status.used).unwrap(), claims.len());
             let mut pool = pool.clone();
             pool["status"] = serde_json::to_value(status).unwrap();
             pools.apply_pool(from(pool));

@@ -107,8 +107,8 @@ impl State {
         let pods = format!("/api/v1/namespaces/{namespace}/pods");
         let claims = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims");
         self.all(&pods).any(|pod| {
-            let claims = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
-            claims.into_iter().any(|claim| claim["resourceClaimTemplateName"] == template)
+            let mut claims = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
+            claims.any(|claim| claim["resourceClaimTemplateName"] == template)
         }) || self
             .all(&claims)
             .any(|claim| claim["metadata"]["labels"]["dranet.io/template"] == template)
@@ -135,7 +135,7 @@ impl State {
                     refusal(409, "Conflict")
                 }
             }
-            (&Method::PATCH, Some(there)) => self.patch(path, there, &body),
+            (&Method::PATCH, Some(there)) => self.patch(path, &there, &body),
             (&Method::DELETE, Some(there)) => {
                 let seen = &body["preconditions"]["resourceVersion"];
                 if !seen.is_null() && *seen != there["metadata"]["resourceVersion"] {
@@ -173,7 +173,7 @@ impl State {
     }
 
     /// A merge patch; lists of webhooks are merged by name, as strategic patches are.
-    fn patch(&mut self, path: &str, there: Value, patch: &Value) -> (u16, Value) {
+    fn patch(&mut self, path: &str, there: &Value, patch: &Value) -> (u16, Value) {
         let seen = &patch["metadata"]["resourceVersion"];
         if !seen.is_null() && *seen != there["metadata"]["resourceVersion"] {
             return refusal(409, "Conflict");

@@ -2,7 +2,7 @@
 //! for hours, their clocks are wrong, Secrets are emptied, and everybody reads the Secret late.
 
 use super::*;
-use std::collections::VecDeque;
+use k8s_openapi::jiff::SignedDuration;
 
 const STEP: Duration = Duration::from_mins(10);
 const MONTH: usize = 30 * 24 * 6;
@@ -59,18 +59,19 @@ fn month(seed: u64, wrong_clocks: bool, is_emptied: bool) -> (u32, u32) {
     // The API server's configuration, and replicas that serve.
     let (mut trusting, mut serving) = (reader.clone(), [reader.clone(), reader]);
     let (mut away, mut refused, mut renewals) = (0, 0, 0);
-    let mut emptied: VecDeque<usize> = VecDeque::new();
+    let mut emptied: Option<usize> = None;
     for step in 0..MONTH {
         let now = start() + STEP * u32::try_from(step).unwrap();
         if is_emptied && dice.below(1_000) == 0 {
-            (secret, _) = (CertificateBundle::default(), emptied.push_back(step));
+            secret = CertificateBundle::default();
+            emptied = Some(step);
         }
         away = if away == 0 && dice.below(150) == 0 { dice.below(5 * 6) } else { away };
         if away > 0 {
             away -= 1;
         } else {
             let ahead = [0, 10, -10][if wrong_clocks { dice.below(3) } else { 0 }];
-            let clock = now + k8s_openapi::jiff::SignedDuration::from_mins(ahead);
+            let clock = now + SignedDuration::from_mins(ahead);
             if let Some(renewed) = secret.renewed(&names(), clock).unwrap() {
                 (secret, renewals) = (renewed, renewals + 1);
             }
@@ -83,15 +84,16 @@ fn month(seed: u64, wrong_clocks: bool, is_emptied: bool) -> (u32, u32) {
         for replica in &mut serving {
             is_new |= replica.read(&secret, &mut dice);
         }
-        if !is_new && step % 36 != 0 {
+        if !is_new && !step.is_multiple_of(36) {
             continue;
         }
-        let is_served =
-            |replica: &Reader| is_trusted(&trusting.has.authorities, &replica.has.certificate, now);
-        if !serving.iter().all(is_served) {
+        let is_served = serving
+            .iter()
+            .all(|replica| is_trusted(&trusting.has.authorities, &replica.has.certificate, now));
+        if !is_served {
             refused += 1;
             // All that was known is gone: until everybody has read the new one.
-            let since = emptied.back().map(|emptied| step - emptied);
+            let since = emptied.map(|emptied| step - emptied);
             assert!(since.is_some_and(|since| since <= 5 * 6 + LATE + 1), "step {step}: {since:?}");
         }
     }

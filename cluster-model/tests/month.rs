@@ -150,7 +150,9 @@ impl Cluster {
         self.room.apply(&machine.node);
         self.view.apply(machine.node.clone()).unwrap();
         self.view.apply(machine.topology.clone()).unwrap();
-        machine.slices.iter().for_each(|slice| self.view.apply(slice.clone()).unwrap());
+        for slice in &machine.slices {
+            self.view.apply(slice.clone()).unwrap();
+        }
         self.nodes.push_back(machine);
     }
 

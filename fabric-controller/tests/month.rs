@@ -111,7 +111,9 @@ impl Month {
             gang.placed.is_some_and(|placed| placed + gang.runs <= step && gang.whole <= step)
         });
         for (name, _) in over {
-            self.world.of(&name).iter().for_each(|pod| self.world.delete(pod));
+            for pod in self.world.of(&name) {
+                self.world.delete(&pod);
+            }
             self.world.sizes.remove(&name);
         }
     }
@@ -195,7 +197,9 @@ fn in_a_month_no_gang_is_split_and_nothing_grows() {
         *most = month.size().max(*most);
         if step.is_multiple_of(DAY) {
             let mut fresh = GroupPods::default();
-            month.world.pods.values().for_each(|pod| _ = fresh.apply(pod));
+            for pod in month.world.pods.values() {
+                fresh.apply(pod);
+            }
             let [kept, fresh] = [&month.members, &fresh].map(|it| format!("{:?}", it.to_read()));
             assert_eq!(kept, fresh, "day {}", step / DAY);
         }

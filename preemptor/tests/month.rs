@@ -128,7 +128,9 @@ fn in_a_month_nothing_of_pods_nodes_and_budgets_grows() {
         *most = kept.size().max(*most);
         if hour % 24 == 23 {
             let mut listed = Kept::default();
-            nodes.iter().for_each(|node| listed.apply_node(node));
+            for node in &nodes {
+                listed.apply_node(node);
+            }
             for (index, (number, node)) in there.iter().enumerate() {
                 let stage = usize::from(index + PODS < there.len());
                 listed.apply(&pod(*number, node, stage));
@@ -144,6 +146,8 @@ fn in_a_month_nothing_of_pods_nodes_and_budgets_grows() {
         kept.delete(&own(format!("train-{gone}")));
         kept.budgets.delete(&own("all".to_owned()));
     }
-    nodes.iter().for_each(|node| kept.nodes.delete(node));
+    for node in &nodes {
+        kept.nodes.delete(node);
+    }
     assert_eq!(kept.size(), empty, "{}", kept.text());
 }

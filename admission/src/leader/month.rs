@@ -301,7 +301,7 @@ impl Month {
             replica.lags = self.dice.one_in(20);
         }
         self.change_leader();
-        if self.step % HOUR == 1 {
+        if self.step % (3 * HOUR) == 1 {
             self.replace_nodes();
         }
         if self.step.is_multiple_of(DAY / 2) {
@@ -337,7 +337,7 @@ impl Month {
         }
     }
 
-    /// Every hour, a node is replaced by one with a new name; pools are scaled to zero after three days,
+    /// Every three hours, a node is replaced by one with a new name; pools are scaled to zero after three days,
     /// and new pools have new names.
     fn replace_nodes(&mut self) {
         if self.nodes.len() > 3 {
@@ -404,7 +404,9 @@ impl Month {
         for replica in self.replicas.iter_mut().filter(|replica| !replica.lags) {
             let (seen, changes) = self.server.lock().since(replica.seen);
             replica.seen = seen;
-            changes.iter().for_each(|change| replica.take(change));
+            for change in &changes {
+                replica.take(change);
+            }
         }
         let seen = self.replicas.iter().map(|replica| replica.seen).min().unwrap_or_default();
         self.server.lock().drop_before(seen);
@@ -611,7 +613,7 @@ async fn in_a_month_nothing_grows_and_nothing_needed_is_lost() {
             [0, 1, 2, 3].map(|kind| sizes.iter().map(|sizes| sizes[kind]).max().unwrap())
         };
         let (first, last) = (most(6, 16), most(20, 30));
-        println!("{} pods, {} nodes: {first:?}, then {last:?}", month.made, MONTH / HOUR);
+        println!("{} pods, {} nodes: {first:?}, then {last:?}", month.made, MONTH / (3 * HOUR));
         for (first, last) in first.into_iter().zip(last) {
             assert!(last <= first + first / 3, "{first} at first, {last} later");
         }

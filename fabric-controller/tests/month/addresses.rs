@@ -77,13 +77,12 @@ fn in_a_month_each_claim_keeps_its_address_and_each_is_free_afterwards() {
                 let (last, number) = number.map(|(last, number)| (*last, *number)).unwrap();
                 let found =
                     claims.contains_key(&number).then(|| from::<ResourceClaim>(claim(number)));
-                match found.filter(|found| doubtful.is_held_by(found)) {
-                    Some(_) => pools.confirm(&doubtful, true),
-                    None => {
-                        assert!(!claims.contains_key(&number), "{number} loses its address");
-                        pools.delete_address(&doubtful.name);
-                        taken.remove(&last);
-                    }
+                if found.is_some_and(|found| doubtful.is_held_by(&found)) {
+                    pools.confirm(&doubtful, true);
+                } else {
+                    assert!(!claims.contains_key(&number), "{number} loses its address");
+                    pools.delete_address(&doubtful.name);
+                    taken.remove(&last);
                 }
             }
         }

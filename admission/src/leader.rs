@@ -5,11 +5,12 @@
 
 mod attempts;
 pub(crate) mod certificates;
-mod clock;
 mod compute_domains;
 mod domain_events;
 mod lifecycle;
 mod machines;
+#[cfg(test)]
+mod month;
 mod outdated_pods;
 mod recreate;
 mod templates;

@@ -8,7 +8,7 @@
 
 mod advice;
 mod args;
-mod authority;
+pub(crate) mod authority;
 pub(crate) mod certificate;
 mod decisions;
 mod handlers;

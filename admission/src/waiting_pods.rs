@@ -104,9 +104,15 @@ impl WaitingPods {
 
     /// The templates that pods refer to which have waited for this long and are not being deleted,
     /// each with such a pod: an admitted one, if there is any.
-    pub(crate) fn templates_after(&self, time: Duration) -> BTreeMap<ObjectKey, TemplateUser> {
+    pub(crate) fn templates_after(
+        &self,
+        time: Duration,
+        now: Instant,
+    ) -> BTreeMap<ObjectKey, TemplateUser> {
         let pods = self.lock();
-        let waiting = pods.iter().filter(|(_, pod)| !pod.is_deleted && pod.since.elapsed() >= time);
+        let waiting = pods
+            .iter()
+            .filter(|(_, pod)| !pod.is_deleted && now.saturating_duration_since(pod.since) >= time);
         let mut users: BTreeMap<ObjectKey, TemplateUser> = BTreeMap::new();
         for (key, pod) in waiting {
             for name in &pod.templates {
@@ -263,15 +269,15 @@ mod tests {
         assert_eq!(pods.pod_of(&key(ours)), Some(key("b")));
         assert_eq!(pods.pod_of(&key(other)), None);
         let user = |name: &str, is_admitted| TemplateUser { pod: key(name), is_admitted };
-        let waiting = pods.templates_after(Duration::ZERO);
+        let waiting = pods.templates_after(Duration::ZERO, Instant::now());
         assert_eq!(waiting, [(key(ours), user("b", true))].into());
-        assert_eq!(pods.templates_after(Duration::from_hours(1)), BTreeMap::new());
+        assert_eq!(pods.templates_after(Duration::from_hours(1), Instant::now()), BTreeMap::new());
         // A pod that admission has not seen hides no other.
         pods.apply(ghost("ant", ours));
         pods.apply(ghost("z", ours));
         pods.apply(ghost("z-other", other));
         let expected = [(key(ours), user("b", true)), (key(other), user("z-other", false))];
-        assert_eq!(pods.templates_after(Duration::ZERO), expected.into());
+        assert_eq!(pods.templates_after(Duration::ZERO, Instant::now()), expected.into());
         assert_eq!(pods.pod_of(&key(other)), None);
         for name in ["ant", "z", "z-other"] {
             pods.delete(&key(name));

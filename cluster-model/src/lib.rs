@@ -5,6 +5,8 @@
 //! It opens no connections. [`snapshot`] reads files; with the feature `live`, `watch` and `read`
 //! use a given client.
 
+#[cfg(feature = "live")]
+pub mod clock;
 pub mod closed;
 pub mod compute_domain;
 pub mod counted;

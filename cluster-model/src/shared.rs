@@ -5,7 +5,9 @@
 //! [`WAIT_MAX`] it is made in a copy. A copy shares most of the view by pointers, but not its
 //! tables: for a large cluster, copying takes milliseconds on the thread of the watch.
 
+use crate::clock::HeardTime;
 use crate::view::{ClusterView, Revision};
+use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -38,6 +40,8 @@ struct Shared {
     revision: watch::Sender<Revision>,
     /// The time when the API server last sent something, by kind.
     heard: Mutex<BTreeMap<String, Instant>>,
+    /// The time at the API server, as of its last answer that said it.
+    time: Mutex<Option<HeardTime>>,
 }
 
 impl std::fmt::Debug for SharedView {
@@ -80,6 +84,17 @@ impl SharedView {
         let heard = lock(&self.0.heard);
         let ages = heard.iter().map(|(kind, at)| (kind, now.saturating_duration_since(*at)));
         ages.map(|(kind, age)| (kind.clone(), age)).collect()
+    }
+
+    /// The time at the API server; that of this machine before the API server has said it.
+    pub fn now(&self) -> Timestamp {
+        let heard = *lock(&self.0.time);
+        heard.map_or_else(Timestamp::now, |heard| heard.now(Instant::now()))
+    }
+
+    /// Notes the time that the API server has now.
+    pub fn set_time(&self, time: Timestamp) {
+        *lock(&self.0.time) = Some(HeardTime { at: Instant::now(), time });
     }
 
     pub(crate) fn hear(&self, kind: &str) {

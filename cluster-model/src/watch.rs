@@ -7,6 +7,7 @@ mod volumes;
 pub use self::volumes::VolumesOnDemand;
 pub use crate::shared::SharedView;
 
+use crate::clock::{SKEW, time_of};
 use crate::hyper_node::HyperNode;
 use crate::kueue_topology::Topology;
 use crate::view::{ClusterView, Index, ObjectKey, ViewError, has_plugin_gpus};
@@ -17,6 +18,7 @@ use k8s_openapi::api::resource::v1::{
     DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
 };
 use k8s_openapi::api::scheduling::v1beta1::PodGroup;
+use k8s_openapi::jiff::Timestamp;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
@@ -101,12 +103,14 @@ where
     tasks.spawn(follow_kind::<K, G>(client.clone(), view.clone(), listed));
 }
 
-/// Reads the version repeatedly, since control planes are upgraded in place.
+/// Reads the version repeatedly, since control planes are upgraded in place; and the time, since clocks
+/// are set.
 async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
     let mut listed = Some(listed);
     loop {
         let pause = match settings(&client).await {
             Ok(settings) => {
+                follow_time(&client, &view).await;
                 view.change(move |view| view.set_settings(settings));
                 view.settle_now();
                 listed.take();
@@ -118,6 +122,26 @@ async fn follow_version<G>(client: Client, view: SharedView, listed: G) {
             }
         };
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Reads the time of the API server.
+async fn follow_time(client: &Client, view: &SharedView) {
+    match time_of(client).await {
+        Ok(Some(time)) => {
+            let ahead = Timestamp::now().duration_since(time);
+            if ahead.abs() > SKEW {
+                let seconds = ahead.as_secs();
+                tracing::warn!(
+                    seconds,
+                    "The clock here is ahead of the API server's; its time is used"
+                );
+            }
+            view.set_time(time);
+        }
+        // A proxy removes it.
+        Ok(None) => {}
+        Err(error) => tracing::warn!(%error, "Failed to read the time of the API server"),
     }
 }
 

@@ -118,6 +118,7 @@ impl Inventory {
             .filter(|slice| concerns(slice))
             .map(|slice| slice.name.clone())
             .collect();
+        self.texts.tidy();
         for name in &changed {
             let published = self.untainted.get(name).or_else(|| self.slices.get(name)).cloned();
             if let Some(published) = published {
@@ -179,6 +180,7 @@ impl Inventory {
     pub fn apply_node(&mut self, node: &WireNode) -> Result<(), InventoryError> {
         let node = wire::node(node, &mut self.texts).map_err(InventoryError::of("Node"))?;
         self.nodes.insert(node.name.clone(), Arc::new(node));
+        self.texts.tidy();
         Ok(())
     }
 
@@ -193,6 +195,7 @@ impl Inventory {
         let held = wire::allocated_devices(claim, &mut self.texts);
         let held = held.map_err(InventoryError::of("ResourceClaim"))?;
         self.held.apply(named, held);
+        self.texts.tidy();
         Ok(())
     }
 

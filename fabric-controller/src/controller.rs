@@ -23,7 +23,6 @@ use cluster_model::watch::{SharedView, VolumesOnDemand};
 use dra_allocator::Budget;
 use futures::StreamExt;
 use futures::stream;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use process::chain::Chain;
 use report::Reporter;
@@ -141,7 +140,7 @@ impl Controller {
         }
         let unread = sizes.fill(&self.client, &mut groups).await;
         let waits = groups.iter().any(Group::is_unfinished).then_some(LOOK);
-        let now = Timestamp::now();
+        let now = self.view.now();
         let due = decide::next_due(&groups, &self.policy, now);
         let due = due.and_then(|due| Duration::try_from(due.duration_since(now)).ok());
         let is_done = self.place_all(&groups, &unread.groups, objects, reporter, expensive).await;
@@ -217,6 +216,7 @@ impl Controller {
             return Ok(Vec::new());
         }
         let (groups, view, policy) = (Arc::clone(groups), self.view.clone(), self.policy.clone());
+        let now = view.now();
         let gone = CancellationToken::new();
         // Dropped when this replica no longer leads.
         let _gone_with_the_leader = gone.clone().drop_guard();
@@ -226,7 +226,7 @@ impl Controller {
             let stop = || Instant::now() >= end || gone.is_cancelled();
             let budget = Budget::until(&stop);
             let capacity = ClusterCapacity::new(&view, &objects.nodes, &budget);
-            decide(&groups, capacity, &policy, Timestamp::now())
+            decide(&groups, capacity, &policy, now)
         })
         .await
     }

@@ -43,6 +43,9 @@ impl Budgets {
     pub fn delete(&mut self, key: &ObjectKey) {
         if let Some(of_namespace) = self.all.get_mut(&key.namespace) {
             of_namespace.remove(&key.name);
+            if of_namespace.is_empty() {
+                self.all.remove(&key.namespace);
+            }
         }
     }
 

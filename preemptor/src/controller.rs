@@ -19,7 +19,6 @@ use fabric_controller::Group;
 use fabric_controller::size_paths::SizePaths;
 use fabric_controller::sizes::Sizes;
 use follow::Followed;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::Recorder;
 use memory::Memory;
@@ -141,7 +140,7 @@ impl Controller {
         memory: &mut Memory,
     ) -> Result<bool, ApiError> {
         let looked = self.look(begun, watched).await?;
-        let now = Timestamp::now();
+        let now = self.view.now();
         let next = step(begun, &looked.seen, &self.settings.limits, now);
         self.write(begun, &next, &looked, memory).await?;
         let Some(end) = &next.end else {
@@ -231,13 +230,13 @@ impl Controller {
         groups: Vec<Group>,
         (begun, rules): (Vec<Preemption>, Rules),
     ) -> Decision {
-        let view = self.view.clone();
+        let (view, now) = (self.view.clone(), self.view.now());
         let decided = tokio::task::spawn_blocking(move || {
             let view = view.read();
             let Objects { pods, nodes, groups: _, budgets } = &objects;
             let cluster =
                 Cluster { view: &view, nodes, pods, groups: &groups, budgets, begun: &begun };
-            decide(cluster, &rules, Timestamp::now())
+            decide(cluster, &rules, now)
         });
         decided.await.unwrap_or_else(|error| {
             tracing::warn!(error = %Chain(&error), "Nothing is decided; trying again");

@@ -1,6 +1,7 @@
 //! Caches forecasts until their inputs change.
 
 use crate::answer::{Assumed, Basis};
+use crate::expected::Expected;
 use crate::forecast::{Forecast, ForecastQuestion};
 use crate::lock::lock;
 use crate::machine::{Cells, NodeMachine};
@@ -137,6 +138,15 @@ impl Answers {
         lock(&self.machines).of(view, node)
     }
 
+    /// Forgets nodes that the last scan has not seen. A question is kept for as long as it is asked, and
+    /// new nodes have new names.
+    pub(crate) fn keep(&self, there: &Expected) {
+        lock(&self.machines).keep(there);
+        for (_, known) in &self.questions {
+            keep(&mut lock(&known.nodes), there);
+        }
+    }
+
     /// Predicts the nodes' outcomes, in parallel parts.
     fn ask<'n>(
         &self,
@@ -199,7 +209,20 @@ impl Answers {
     }
 }
 
+/// Removes the nodes that are gone, once there are more than the cluster has.
+fn keep<V>(nodes: &mut HashMap<String, V, RandomState>, there: &Expected) {
+    if nodes.len() > there.rooms.len() {
+        nodes.retain(|node, _| there.rooms.contains_key(node));
+    }
+}
+
 impl Machines {
+    fn keep(&mut self, there: &Expected) {
+        keep(&mut self.nodes, there);
+        // One reference is that of the map.
+        self.shapes.retain(|_, cells| Arc::strong_count(cells) > 1);
+    }
+
     fn of(&mut self, view: &ClusterView, node: &str) -> Arc<NodeMachine> {
         let version = view.node_version(node).devices;
         match self.nodes.get(node) {
@@ -217,6 +240,16 @@ impl Machines {
         let machine = Arc::new(NodeMachine::of(view, node, cells));
         self.nodes.insert(node.to_owned(), (version, machine.clone()));
         machine
+    }
+}
+
+#[cfg(test)]
+impl Answers {
+    /// How many nodes and shapes are held, over all questions.
+    pub(crate) fn held(&self) -> usize {
+        let machines = lock(&self.machines);
+        let answers = self.questions.iter().map(|(_, known)| lock(&known.nodes).len());
+        machines.nodes.len() + machines.shapes.len() + answers.sum::<usize>()
     }
 }
 

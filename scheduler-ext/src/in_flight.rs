@@ -268,6 +268,14 @@ impl Asked {
 }
 
 #[cfg(test)]
+impl InFlight {
+    /// How many pods, and nodes with assumed pods, are held.
+    pub(crate) fn held(&self) -> usize {
+        self.pods.len() + self.nodes.len()
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -168,6 +168,7 @@ impl Ranker {
     /// Stores what was learned. Returns the pods that were bound since the last scan.
     pub fn expect(&self, learning: Learning) -> Vec<BoundPod> {
         let (after, bound) = learning.finish();
+        self.answers.keep(&after);
         *lock(&self.expected) = Arc::new(after);
         bound
     }
@@ -202,3 +203,6 @@ fn known(
         Reason::Likely(outcome, forecast)
     }
 }
+
+#[cfg(test)]
+mod month;

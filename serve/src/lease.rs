@@ -5,6 +5,8 @@
 //! was read, so only one of two candidates succeeds. A lease has expired when *this* process has
 //! seen it unchanged for its whole duration, so clocks of two machines are never compared.
 
+#[cfg(test)]
+mod month;
 mod record;
 mod until;
 
@@ -72,12 +74,12 @@ impl Lease {
         W: Future<Output = ()>,
     {
         loop {
-            let held = tokio::select! {
+            let (held, begun) = tokio::select! {
                 () = stop.cancelled() => return,
                 held = self.acquire() => held,
             };
             tracing::info!(lease = self.name, identity = self.identity, "Leading");
-            let until = Until::new(Instant::now() + self.within());
+            let until = Until::new(self.leads_until(begun));
             tokio::select! {
                 () = stop.cancelled() => {
                     self.release().await;
@@ -95,12 +97,13 @@ impl Lease {
         }
     }
 
-    /// Waits until the lease can be taken, and takes it.
-    async fn acquire(&self) -> LeaseObject {
+    /// Waits until the lease can be taken, and takes it. Returns it with the time before it was taken.
+    async fn acquire(&self) -> (LeaseObject, Instant) {
         let mut seen: Option<ObservedLease> = None;
         loop {
-            match self.try_acquire(&mut seen).await {
-                Ok(Some(held)) => return held,
+            let begun = Instant::now();
+            match self.try_acquire(&mut seen, begun).await {
+                Ok(Some(held)) => return (held, begun),
                 Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(error = %Chain(&error), "Failed to acquire the lease; trying again");
@@ -113,15 +116,16 @@ impl Lease {
     async fn try_acquire(
         &self,
         seen: &mut Option<ObservedLease>,
+        now: Instant,
     ) -> Result<Option<LeaseObject>, LeaseError> {
         let lease = self.read().await?;
         let same = seen
             .as_ref()
             .filter(|seen| seen.lease.metadata.resource_version == lease.metadata.resource_version);
         let since = same.map(|seen| seen.since);
-        let since = since.unwrap_or_else(Instant::now);
+        let since = since.unwrap_or(now);
         let spec = lease.spec.clone().unwrap_or_default();
-        let attempt = attempt(&spec, &self.identity, since.elapsed());
+        let attempt = attempt(&spec, &self.identity, now.saturating_duration_since(since));
         *seen = Some(ObservedLease { lease: lease.clone(), since });
         match attempt {
             Attempt::Wait => Ok(None),
@@ -137,7 +141,7 @@ impl Lease {
             match tokio::time::timeout(until.left(), self.renew(&lease)).await {
                 Ok(Ok(Some(newer))) => {
                     lease = newer;
-                    until.set(begun + self.within());
+                    until.set(self.leads_until(begun));
                 }
                 Ok(Ok(None)) => return None,
                 Ok(Err(error)) if until.left().is_zero() => return Some(error),
@@ -150,6 +154,12 @@ impl Lease {
                 }
             }
         }
+    }
+
+    /// Until when this process leads if the lease was written after `begun`: the answer may come late, and
+    /// others count from the write.
+    fn leads_until(&self, begun: Instant) -> Instant {
+        begun + self.within()
     }
 
     /// How long this process leads after it has renewed the lease: two thirds of its duration, so that it

@@ -48,14 +48,14 @@ impl Leader {
     }
 
     /// Compares on a separate thread, because thousands of nodes take a while.
-    async fn remember_once(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
+    pub(super) async fn remember_once(&self) -> Result<(), Box<dyn Error + Send + Sync>> {
         let view = self.templates.view.clone();
         let present = tokio::task::spawn_blocking(move || present(&view.read())).await?;
         let name = object::MACHINES;
         let maps: Api<ConfigMap> = Api::namespaced(self.templates.client.clone(), &self.namespace);
         let map = maps.get(name).await.map_err(reading("ConfigMap", name))?;
         let before = map.clone();
-        let map = self.updated(map, &present, Timestamp::now()).await?;
+        let map = self.updated(map, &present, self.templates.view.now()).await?;
         if map != before {
             let written = maps.replace(name, &PostParams::default(), &map).await;
             written.map_err(writing("ConfigMap", name))?;

@@ -59,19 +59,19 @@ impl Leader {
         &self,
         lost: &mut Lost,
         attempts: &mut Attempts,
+        now: Instant,
     ) -> Option<Duration> {
-        let soon =
-            missing(&self.templates.view.read(), self.waiting.templates_after(Duration::ZERO));
+        let soon = self.missing_after(Duration::ZERO, now);
         lost.retain(|(key, pod), _| soon.get(key).is_some_and(|user| user.pod == *pod));
-        let missing = missing(&self.templates.view.read(), self.waiting.templates_after(GRACE));
+        let missing = self.missing_after(GRACE, now);
         attempts.keep(missing.keys());
         for (key, user) in missing.iter().filter(|(_, user)| user.is_admitted) {
-            if attempts.too_early(key, Instant::now()).is_some() {
+            if attempts.too_early(key, now).is_some() {
                 continue;
             }
             if let Err(error) = self.recreate(key, &user.pod, lost).await {
                 let error = Chain(&*error).to_string();
-                if attempts.record(key, Some(&error), Instant::now()) {
+                if attempts.record(key, Some(&error), now) {
                     tracing::warn!(template = %key, error, "Failed to recreate a template");
                 }
             }
@@ -86,6 +86,11 @@ impl Leader {
         }
         let is_due = soon.iter().any(|(key, user)| user.is_admitted || !is_told(key, user, lost));
         is_due.then_some(GRACE)
+    }
+
+    /// The missing templates of pods that have waited for this long.
+    fn missing_after(&self, time: Duration, now: Instant) -> BTreeMap<ObjectKey, TemplateUser> {
+        missing(&self.templates.view.read(), self.waiting.templates_after(time, now))
     }
 
     async fn recreate(

@@ -20,7 +20,7 @@ use kube::{Api, ResourceExt};
 use process::chain::Chain;
 use serde_json::json;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The minimum time between checks of templates and waiting pods, which read only memory.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -39,7 +39,7 @@ impl Leader {
         loop {
             let seen = view.read().revision();
             let next = [
-                self.recreate_missing(&mut lost, &mut attempts).await,
+                self.recreate_missing(&mut lost, &mut attempts, Instant::now()).await,
                 self.carry_out_due().await,
                 self.report_outdated(&mut looked).await,
             ];
@@ -53,11 +53,11 @@ impl Leader {
     }
 
     /// Carries out the due actions on templates. Returns the time until the next one.
-    async fn carry_out_due(&self) -> Option<Duration> {
-        let now = Timestamp::now();
+    pub(super) async fn carry_out_due(&self) -> Option<Duration> {
+        let now = self.templates.view.now();
         let (due, mut next) = self.due(now);
         for due in due {
-            if let Err(error) = self.carry_out(&due).await {
+            if let Err(error) = self.carry_out(&due, now).await {
                 let error = Chain(&error);
                 tracing::warn!(template = %due.key, %error, "Template collection failed");
                 next = Some(next.map_or(RETRY, |next| next.min(RETRY)));
@@ -83,10 +83,10 @@ impl Leader {
         (due.into_iter().map(|(_, due)| due).collect(), next)
     }
 
-    async fn carry_out(&self, due: &Due) -> Result<(), LeaderError> {
+    async fn carry_out(&self, due: &Due, now: Timestamp) -> Result<(), LeaderError> {
         let Due { key, action, .. } = due;
         let (done, outcome) = match action {
-            TemplateAction::Mark => (self.mark(due).await?, TemplateOutcome::Marked),
+            TemplateAction::Mark => (self.mark(due, now).await?, TemplateOutcome::Marked),
             TemplateAction::Keep => (self.keep(key).await?, TemplateOutcome::Kept),
             TemplateAction::Collect if self.is_used_now(key).await? => {
                 (self.keep(key).await?, TemplateOutcome::Kept)
@@ -100,10 +100,10 @@ impl Leader {
         Ok(())
     }
 
-    async fn mark(&self, due: &Due) -> Result<bool, LeaderError> {
+    async fn mark(&self, due: &Due, now: Timestamp) -> Result<bool, LeaderError> {
         let patch = Patch::Merge(json!({"metadata": {
             "resourceVersion": due.version,
-            "annotations": {annotation::UNUSED_SINCE: Timestamp::now().to_string()},
+            "annotations": {annotation::UNUSED_SINCE: now.to_string()},
         }}));
         let key = &due.key;
         let params = PatchParams::default();

@@ -50,9 +50,9 @@ pub(super) async fn run(
 }
 
 /// Writes the configurations of a namespace's webhook.
-struct Writer {
-    client: Client,
-    namespace: String,
+pub(crate) struct Writer {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
 }
 
 impl Writer {
@@ -90,7 +90,7 @@ impl Writer {
     }
 
     /// Writes what the configurations lack. Returns true if both exist and have it.
-    async fn write(&self) -> Result<bool, LeaderError> {
+    pub(crate) async fn write(&self) -> Result<bool, LeaderError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = object::CERTIFICATES;
         let secret = secrets.get(name).await.map_err(reading("Secret", name))?;

@@ -102,7 +102,7 @@ impl PlanCache {
 }
 
 impl Metrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         // From 0.1 ms to 3 s: a plan takes well under a millisecond, creating a template
         // several. The API server gives up after ten seconds.
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));

@@ -200,7 +200,7 @@ impl Templates {
         there: &ResourceClaimTemplate,
         wanted: Option<&ResourceClaimTemplate>,
     ) -> StoredTemplate {
-        StoredTemplate::new(there, wanted, self.keep_unused, Timestamp::now())
+        StoredTemplate::new(there, wanted, self.keep_unused, self.view.now())
     }
 
     async fn settle(
@@ -277,6 +277,15 @@ impl Templates {
 
     pub(crate) fn api(&self, key: &ObjectKey) -> Api<ResourceClaimTemplate> {
         Api::namespaced(self.client.clone(), &key.namespace)
+    }
+}
+
+#[cfg(test)]
+impl Templates {
+    /// Forgets what is remembered for some seconds or minutes.
+    pub(crate) fn minutes_pass(&self) {
+        self.writes.invalidate_all();
+        self.expected.invalidate_all();
     }
 }
 

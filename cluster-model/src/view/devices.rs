@@ -16,16 +16,23 @@ impl Index<ResourceSlice> for ClusterView {
     fn apply(&mut self, object: ResourceSlice) -> Result<(), ViewError> {
         self.revision.epoch += 1;
         self.stand_ins.apply(&object);
-        self.versions.apply_slice(&object);
+        let former = self.versions.apply_slice(&object);
         let result = self.inventory.apply_slice(&object);
+        if let Some(node) = former.filter(|node| object.spec.node_name.as_deref() != Some(&**node))
+        {
+            self.forget_if_gone(&node);
+        }
         result.map_err(|source| inventory_error("ResourceSlice", &object.metadata, source))
     }
 
     fn delete(&mut self, key: &ObjectKey) {
         self.revision.epoch += 1;
         self.stand_ins.delete(&key.name);
-        self.versions.delete_slice(&key.name);
+        let node = self.versions.delete_slice(&key.name);
         self.inventory.delete_slice(&key.name);
+        if let Some(node) = node {
+            self.forget_if_gone(&node);
+        }
     }
 }
 
@@ -44,6 +51,16 @@ impl Index<DeviceTaintRule> for ClusterView {
 }
 
 impl ClusterView {
+    /// Forgets the versions of a node of which nothing is left. Its objects go one after the other.
+    pub(super) fn forget_if_gone(&mut self, node: &str) {
+        let is_there = self.inventory.node(node).is_some()
+            || self.graphs.of(node).is_some()
+            || self.plugin_pods.of(node).next().is_some();
+        if !is_there {
+            self.versions.forget(node);
+        }
+    }
+
     fn taints_changed(&mut self, slices: &[Arc<str>]) {
         self.revision.epoch += u64::from(!slices.is_empty());
         for slice in slices {
@@ -108,6 +125,7 @@ impl Index<Node> for ClusterView {
         self.plugins.remove(&key.name);
         self.closed.remove(&key.name);
         self.inventory.delete_node(&key.name);
+        self.forget_if_gone(&key.name);
     }
 }
 

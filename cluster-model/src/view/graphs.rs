@@ -79,6 +79,8 @@ struct Shape {
     graph: Arc<Topology>,
     /// The NICs' names on the node that published it first.
     nics: Arc<NicNames>,
+    /// The number of nodes that have it.
+    nodes: usize,
 }
 
 impl Graphs {
@@ -145,6 +147,7 @@ impl Graphs {
         }
         let shape = self.shapes.entry(graph.shape());
         let shape = shape.or_insert_with(|| Shape::new(spec, graph));
+        shape.nodes += usize::from(known.is_none());
         let node = Arc::new(NodeGraph::new(spec, shape));
         let is_new = known.as_ref().is_none_or(|known| known.differs(&node));
         let has_other_state = known.is_some_and(|known| known.has_other_state(&node));
@@ -171,9 +174,12 @@ impl Graphs {
             objects.remove(node);
         }
         let Some(node) = self.nodes.remove(node) else { return };
-        // One reference is `node`, the other is the entry in `shapes`.
-        if Arc::strong_count(&node.graph) == 2 {
-            self.shapes.remove(&node.graph.shape());
+        // Readers may have its graph for longer.
+        let hash = node.graph.shape();
+        let Some(shape) = self.shapes.get_mut(&hash) else { return };
+        shape.nodes -= 1;
+        if shape.nodes == 0 {
+            self.shapes.remove(&hash);
         }
     }
 }
@@ -181,7 +187,7 @@ impl Graphs {
 impl Shape {
     fn new(spec: &NodeTopologySpec, graph: Arc<Topology>) -> Self {
         let nics = Arc::new(NicNames::new(&spec.identities));
-        Self { spec: Arc::new(spec.shape.clone()), graph, nics }
+        Self { spec: Arc::new(spec.shape.clone()), graph, nics, nodes: 0 }
     }
 }
 
@@ -237,6 +243,7 @@ impl Index<NodeTopology> for ClusterView {
         self.revision.epoch += 1;
         self.versions.devices_changed(&key.name);
         self.graphs.remove(&key.name);
+        self.forget_if_gone(&key.name);
     }
 }
 
@@ -277,8 +284,10 @@ mod tests {
         delete(&mut view, "a");
         assert!(graph(&view, "a").is_none() && graph(&view, "b").is_some());
         assert_eq!(view.graphs.shapes.len(), 1);
+        let (copy, read) = (view.clone(), graph(&view, "b"));
         delete(&mut view, "b");
-        assert_eq!(view.graphs.shapes.len(), 0, "a shape that no node has is forgotten");
+        assert_eq!(view.graphs.shapes.len(), 0, "a shape that no node has, whoever reads it");
+        assert!(read.is_some() && copy.graphs.shapes.len() == 1);
     }
 
     /// A known shape is trusted only if it equals the spec that was published first.

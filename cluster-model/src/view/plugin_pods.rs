@@ -27,6 +27,7 @@ impl Index<Pod> for ClusterView {
     fn delete(&mut self, key: &ObjectKey) {
         if let Some(node) = self.plugin_pods.remove(key) {
             self.versions.pods_changed(&node);
+            self.forget_if_gone(&node);
         }
     }
 }

@@ -33,11 +33,22 @@ impl NodeVersion {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Versions {
     all: NodeVersion,
-    nodes: HashMap<Arc<str>, NodeVersion>,
+    /// Those of nodes that have anything.
+    nodes: HashMap<Arc<str>, NodeVersions>,
+    /// Not below that of any node that had something: of those that come, and of all others.
+    gone: NodeVersion,
     slices: HashMap<Arc<str>, Arc<SlicePlace>>,
     pools: HashMap<Arc<Pool>, PoolPlace>,
     /// The devices that each claim holds.
     claims: BTreeMap<ObjectKey, Arc<ClaimDevices>>,
+}
+
+/// The version of a node, and what it is kept for.
+#[derive(Clone, Copy, Debug, Default)]
+struct NodeVersions {
+    own: NodeVersion,
+    /// The number of its slices.
+    slices: usize,
 }
 
 /// Driver and name.
@@ -70,7 +81,7 @@ struct ClaimDevices {
 
 impl Versions {
     pub(super) fn of(&self, node: &str) -> NodeVersion {
-        let own = self.nodes.get(node).copied().unwrap_or_default();
+        let own = self.nodes.get(node).map_or(self.gone, |known| known.own);
         NodeVersion {
             devices: self.all.devices + own.devices,
             classes: self.all.classes,
@@ -87,31 +98,51 @@ impl Versions {
     }
 
     pub(super) fn devices_changed(&mut self, node: &str) {
-        self.node(node).devices += 1;
+        self.node(node).own.devices += 1;
     }
 
-    pub(super) fn apply_slice(&mut self, slice: &ResourceSlice) {
+    /// Forgets a node of which the view has nothing, unless it has slices. If it comes again, its versions
+    /// are new.
+    pub(super) fn forget(&mut self, node: &str) {
+        let Some(known) = self.nodes.get(node).filter(|known| known.slices == 0) else { return };
+        let NodeVersion { devices, classes: _, claims } = known.own;
+        self.gone.devices = self.gone.devices.max(devices + 1);
+        self.gone.claims = self.gone.claims.max(claims);
+        self.nodes.remove(node);
+    }
+
+    /// Returns the node that the slice was of before.
+    pub(super) fn apply_slice(&mut self, slice: &ResourceSlice) -> Option<Arc<str>> {
         let name = slice.metadata.name.as_deref().unwrap_or_default();
         let spec = &slice.spec;
         let pool = Arc::new((spec.driver.clone(), spec.pool.name.clone()));
         let node: Option<Arc<str>> = spec.node_name.as_deref().map(Arc::from);
-        self.delete_slice(name);
+        let before = self.delete_slice(name);
         self.slice_changed(node.as_deref());
+        if let Some(node) = &node {
+            self.node(node).slices += 1;
+        }
         let of = self.pools.entry(Arc::clone(&pool)).or_default();
         of.node.clone_from(&node);
         of.slices += 1;
         self.slices.insert(name.into(), Arc::new(SlicePlace { pool, node }));
+        before
     }
 
-    pub(super) fn delete_slice(&mut self, name: &str) {
-        let Some(place) = self.slices.remove(name) else { return };
+    /// Returns the node of the slice, if it was of one.
+    pub(super) fn delete_slice(&mut self, name: &str) -> Option<Arc<str>> {
+        let place = self.slices.remove(name)?;
         self.slice_changed(place.node.as_deref());
+        if let Some(node) = &place.node {
+            self.node(node).slices -= 1;
+        }
         if let Some(of) = self.pools.get_mut(&place.pool) {
             of.slices -= 1;
             if of.slices == 0 {
                 self.pools.remove(&place.pool);
             }
         }
+        place.node.clone()
     }
 
     /// The taints of a known slice's devices changed.
@@ -135,7 +166,7 @@ impl Versions {
 
     /// The pods with GPUs of a node's device plugin changed.
     pub(super) fn pods_changed(&mut self, node: &str) {
-        self.node(node).claims += 1;
+        self.node(node).own.claims += 1;
     }
 
     pub(super) fn delete_claim(&mut self, key: &ObjectKey) {
@@ -146,7 +177,7 @@ impl Versions {
 
     fn slice_changed(&mut self, node: Option<&str>) {
         match node {
-            Some(node) => self.node(node).devices += 1,
+            Some(node) => self.node(node).own.devices += 1,
             None => self.everything_changed(),
         }
     }
@@ -156,14 +187,15 @@ impl Versions {
         let nodes: BTreeSet<Option<Arc<str>>> = places.map(|place| place.node.clone()).collect();
         for node in nodes {
             match node {
-                Some(node) => self.node(&node).claims += 1,
+                Some(node) => self.node(&node).own.claims += 1,
                 None => self.all.claims += 1,
             }
         }
     }
 
-    fn node(&mut self, name: &str) -> &mut NodeVersion {
-        self.nodes.entry(name.into()).or_default()
+    fn node(&mut self, name: &str) -> &mut NodeVersions {
+        let new = NodeVersions { own: self.gone, slices: 0 };
+        self.nodes.entry(name.into()).or_insert(new)
     }
 }
 
@@ -267,5 +299,37 @@ mod tests {
         check(["devices", ""], &|view| {
             Index::<ResourceSlice>::delete(view, &ObjectKey::cluster_wide("pa-slice"));
         });
+    }
+
+    #[test]
+    fn a_node_that_is_gone_is_forgotten_and_none_gets_its_version() {
+        let mut view = ClusterView::default();
+        let node = |name: &str| from::<Node>(&json!({"metadata": {"name": name}}));
+        let (mut before, mut seen) = (view.node_version("a"), Vec::new());
+        for _ in 0..3 {
+            view.apply(node("a")).unwrap();
+            view.apply(slice(Some("a"), "pa", &["x"])).unwrap();
+            view.apply(claim("c", &[("pa", "x")])).unwrap();
+            view.apply(claim("c", &[("pa", "y")])).unwrap();
+            seen.push(view.node_version("a"));
+            Index::<Node>::delete(&mut view, &ObjectKey::cluster_wide("a"));
+            assert_eq!(view.versions.nodes.len(), 1, "its slices are there");
+            Index::<ResourceSlice>::delete(&mut view, &ObjectKey::cluster_wide("pa-slice"));
+            assert_eq!(view.versions.nodes.len(), 0);
+            seen.push(view.node_version("a"));
+            let now = view.node_version("a");
+            assert!(before < now, "{before:?} {now:?}");
+            before = now;
+        }
+        assert!(
+            seen.is_sorted_by(|a, b| a.devices < b.devices && a.claims <= b.claims),
+            "{seen:?}"
+        );
+        // A slice that moves to another node, and one of a node that is unknown.
+        view.apply(slice(Some("a"), "pa", &["x"])).unwrap();
+        view.apply(slice(Some("b"), "pa", &["x"])).unwrap();
+        assert_eq!(view.versions.nodes.len(), 1);
+        Index::<ResourceSlice>::delete(&mut view, &ObjectKey::cluster_wide("pa-slice"));
+        assert_eq!(view.versions.nodes.len(), 0);
     }
 }

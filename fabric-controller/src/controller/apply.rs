@@ -10,7 +10,6 @@ use cluster_model::names::label;
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use process::chain::Chain;
@@ -64,7 +63,7 @@ impl Controller {
             None => Outcome::Whole,
         });
         if let Some(since) = group.waits_since().filter(|_| is_new) {
-            metrics.observe_wait(Timestamp::now().duration_since(since).as_secs_f64());
+            metrics.observe_wait(self.view.now().duration_since(since).as_secs_f64());
         }
     }
 

@@ -445,6 +445,24 @@ async fn a_nic_of_an_abandoned_claim_is_free_again() {
     preparer.prepare(&claim("nic-0")).await.unwrap();
 }
 
+/// The driver has seen that its object is gone before the kubelet unprepares it, as of a pod that was
+/// deleted by force.
+#[tokio::test]
+async fn nothing_is_remembered_of_a_claim_that_is_unprepared() {
+    let folder = tempfile::tempdir().unwrap();
+    fixture::plant(fixture::machine("azure-gb300").unwrap(), &folder.path().join("root")).unwrap();
+    plant_characters(&folder.path().join("root"));
+    let node = Arc::new(Bench::node(&folder));
+    let client = Client::new(Router::new().fallback(claims), "default");
+    let preparer = Preparer::new(client, NODE, Arc::clone(&node));
+    let [namespace, name, uid] = ["team", "both", "uid-both"].map(str::to_owned);
+    let claim = ClaimRef { namespace, name, uid };
+    preparer.prepare(&claim).await.unwrap();
+    assert!(!node.undo_abandoned(&claim, Instant::now()).unwrap());
+    preparer.unprepare(&claim).await.unwrap();
+    assert_eq!(format!("{:?}", node.abandoned), format!("{:?}", Abandoned::default()));
+}
+
 /// As during a rolling update of a DaemonSet with `maxSurge`.
 #[tokio::test]
 async fn two_instances_serve_side_by_side() {

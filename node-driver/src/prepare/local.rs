@@ -265,13 +265,17 @@ impl LocalPreparer {
         let _claim = turn::take_claim(&self.effects.paths.claim(uid))?;
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
-        let Some(record) = checkpoint.claims.get(uid).cloned() else { return Ok(()) };
+        let Some(record) = checkpoint.claims.get(uid).cloned() else {
+            self.abandoned.forget(uid);
+            return Ok(());
+        };
         self.effects.faults.reached("unprepare:checkpoint:before");
         // Undoing frees room, and can be repeated.
         let noted = self.set(&mut checkpoint, &record.plan, Phase::Unpreparing);
         self.unless_full("the checkpoint", noted)?;
         self.effects.faults.reached("unprepare:checkpoint:after");
         self.unwind(&mut checkpoint, uid, &record.plan)?;
+        self.abandoned.forget(uid);
         self.effects.faults.reached("unprepare:done");
         Ok(())
     }

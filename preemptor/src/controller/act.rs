@@ -11,7 +11,6 @@ use crate::protocol::step::{Next, VictimSeen, Write};
 use cluster_model::names::label;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceTaintRule, ResourceClaim};
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use process::eviction::{Evicted, Trial, evict};
@@ -128,7 +127,7 @@ impl Controller {
             return Ok(());
         };
         let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        let allocation = allocation_of(&placed.allocation, uid, Timestamp::now());
+        let allocation = allocation_of(&placed.allocation, uid, self.view.now());
         let patch = Patch::Merge(json!({
             "metadata": { "uid": uid, "resourceVersion": claim.metadata.resource_version },
             "status": { "allocation": allocation },

@@ -14,7 +14,6 @@ use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use process::requests::{ApiError, reading};
 
@@ -100,7 +99,7 @@ impl Controller {
         let claim = api.get_opt(&key.name).await.map_err(reading("ResourceClaim", &key.name))?;
         let allocation = claim.and_then(|claim| claim.status?.allocation);
         let allocated = allocation.map(|allocation| {
-            allocation.allocation_timestamp.map_or_else(Timestamp::now, |time| time.0)
+            allocation.allocation_timestamp.map_or_else(|| self.view.now(), |time| time.0)
         });
         Ok(PodSeen::Waits { allocated })
     }

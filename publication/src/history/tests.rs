@@ -1,5 +1,7 @@
 //! NICs in pods stay published as they were.
 
+mod month;
+
 use super::*;
 use crate::attributes::encode;
 use crate::decision::decide;

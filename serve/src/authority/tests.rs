@@ -1,3 +1,5 @@
+mod month;
+
 use super::*;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;

@@ -27,7 +27,7 @@ impl Abandoned {
         *all.entry(uid.to_owned()).or_insert(now)
     }
 
-    /// Forgets a claim that was undone, or whose object exists.
+    /// Forgets a claim that was unprepared, or whose object exists.
     pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
@@ -58,7 +58,6 @@ impl LocalPreparer {
             return Ok(false);
         }
         self.unprepare(&claim.uid)?;
-        self.abandoned.forget(&claim.uid);
         tracing::warn!(%claim, "Abandoned claim undone");
         let text = format!(
             "claim `{claim}` with UID `{}` was undone: its object is gone, and no pod sandbox has it",

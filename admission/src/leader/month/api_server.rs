@@ -173,18 +173,18 @@ impl State {
     }
 
     /// A merge patch; lists of webhooks are merged by name, as strategic patches are.
-    fn patch(&mut self, path: &str, there: &Value, patch: &Value) -> (u16, Value) {
-        let seen = &patch["metadata"]["resourceVersion"];
+    fn patch(&mut self, path: &str, there: &Value, change: &Value) -> (u16, Value) {
+        let seen = &change["metadata"]["resourceVersion"];
         if !seen.is_null() && *seen != there["metadata"]["resourceVersion"] {
             return refusal(409, "Conflict");
         }
         let mut changed = there.clone();
-        json_patch::merge(&mut changed, patch);
+        json_patch::merge(&mut changed, change);
         if let Some(hooks) = there["webhooks"].as_array() {
             let mut hooks = hooks.clone();
-            for change in patch["webhooks"].as_array().into_iter().flatten() {
-                let same = hooks.iter_mut().filter(|hook| hook["name"] == change["name"]);
-                same.for_each(|hook| json_patch::merge(hook, change));
+            for own in change["webhooks"].as_array().into_iter().flatten() {
+                let same = hooks.iter_mut().filter(|hook| hook["name"] == own["name"]);
+                same.for_each(|hook| json_patch::merge(hook, own));
             }
             changed["webhooks"] = hooks.into();
         }

@@ -136,13 +136,14 @@ impl Replica {
         }
     }
 
-    /// A round of the leader's tasks.
-    async fn lead(&mut self, with_machines: bool) {
+    /// A round of the leader's tasks; `in_all` with those that look every hour, or when a replica begins
+    /// to lead.
+    async fn lead(&mut self, in_all: bool) {
         let later = Instant::now() + GRACE;
         self.leader.recreate_missing(&mut self.lost, &mut self.attempts, later).await;
         self.leader.carry_out_due().await;
-        self.leader.keep_certificates_once(&names()).await.unwrap();
-        if with_machines {
+        if in_all {
+            self.leader.keep_certificates_once(&names()).await.unwrap();
             self.leader.remember_once().await.unwrap();
         }
     }
@@ -213,6 +214,8 @@ struct Month {
     replicas: Vec<Replica>,
     /// The one that leads, or until when nobody does.
     leader: Result<usize, usize>,
+    /// Whether it leads since this step.
+    is_new_leader: bool,
     writer: Writer,
     dice: Dice,
     step: usize,
@@ -272,6 +275,7 @@ impl Month {
             server,
             replicas: replicas.into(),
             leader: Ok(0),
+            is_new_leader: true,
             writer,
             dice: Dice(seed),
             step: 0,
@@ -313,27 +317,32 @@ impl Month {
         self.follow();
         // Some pods are stored before the leader's round, and some after it.
         let begun = self.pods.len();
-        for _ in 0..self.dice.below(6) {
+        for _ in 0..self.dice.below(4) {
             self.request();
         }
         let stored = begun + self.dice.below(self.pods.len() - begun + 1);
         (begun..stored).for_each(|index| self.store(index));
-        self.round().await;
+        self.round(false).await;
         (stored..self.pods.len()).for_each(|index| self.store(index));
-        self.round().await;
-        self.round().await;
+        self.round(false).await;
+        let is_emptied = self.server.lock().objects[&secret_path()]["data"].is_null();
+        self.round(self.step % HOUR == 1 || is_emptied || self.is_new_leader).await;
         self.run_pods();
         self.check();
     }
 
     fn change_leader(&mut self) {
+        self.is_new_leader = false;
         match self.leader {
             Err(until) if self.step < until => {}
             Ok(_) if self.dice.one_in(75) => {
                 self.leader = Err(self.step + 1 + self.dice.below(5 * HOUR));
             }
             Ok(_) if !self.dice.one_in(20) => {}
-            _ => self.leader = Ok(self.dice.below(self.replicas.len())),
+            _ => {
+                self.leader = Ok(self.dice.below(self.replicas.len()));
+                self.is_new_leader = true;
+            }
         }
     }
 
@@ -452,14 +461,14 @@ impl Month {
     }
 
     /// What all do when something has changed.
-    async fn round(&mut self) {
+    async fn round(&mut self, in_all: bool) {
         self.follow();
         for replica in &self.replicas {
             replica.create().await;
         }
         self.follow();
         if let Ok(leader) = self.leader {
-            self.replicas[leader].lead(self.step % HOUR == 1).await;
+            self.replicas[leader].lead(in_all).await;
         }
         self.follow();
         // The program that writes the authority may be late.
@@ -517,7 +526,9 @@ impl Month {
                 if state.is_used(namespace, name) { 0 } else { *unused + usize::from(has_leader) };
             assert!(*unused <= GONE_AFTER, "step {}: {path} is not collected", self.step);
         }
-        self.check_certificates(&state.objects, state.now);
+        if self.step % HOUR == 1 && self.leader.is_ok() {
+            self.check_certificates(&state.objects, state.now);
+        }
         let machines = &state.objects[&machines_path()];
         let last_seen =
             machines["metadata"]["annotations"][LAST_SEEN].as_str().unwrap_or_default().len();
@@ -537,9 +548,6 @@ impl Month {
 
     /// With a leader, no certificate is due, whichever steps were missed.
     fn check_certificates(&self, objects: &BTreeMap<String, Value>, now: Timestamp) {
-        if self.leader.is_err() {
-            return;
-        }
         let secret: Secret = serde_json::from_value(objects[&secret_path()].clone()).unwrap();
         let bundle = bundle(&secret);
         assert_eq!(bundle.renewed(&names(), now).unwrap(), None, "step {}", self.step);

@@ -66,17 +66,16 @@ impl TrialKey {
 /// The results of one cluster. Versions of nodes say which are outdated, so it must not be used with a view
 /// of another one.
 #[derive(Clone)]
+#[cfg_attr(not(feature = "server"), derive(Default))]
 pub(crate) struct Trials {
     #[cfg(feature = "server")]
     kept: moka::sync::Cache<TrialKey, OnMachine>,
 }
 
+#[cfg(feature = "server")]
 impl Default for Trials {
     fn default() -> Self {
-        Self {
-            #[cfg(feature = "server")]
-            kept: moka::sync::Cache::new(KEPT_MAX),
-        }
+        Self { kept: moka::sync::Cache::new(KEPT_MAX) }
     }
 }
 

@@ -119,7 +119,7 @@ async fn beside_faults(
 ) -> anyhow::Result<()> {
     let (done, until_done) = oneshot::channel::<()>();
     let failing = async {
-        faults::inject(course, scope, observer).await?;
+        Box::pin(faults::inject(course, scope, observer)).await?;
         drop(done);
         anyhow::Ok(())
     };

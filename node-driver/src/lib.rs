@@ -21,6 +21,8 @@ pub mod kubelet;
 pub mod model;
 pub mod prepare;
 pub mod probe;
+#[cfg(test)]
+mod protocol;
 pub mod publish;
 pub mod runtime;
 mod setup;

@@ -24,22 +24,25 @@ use host::{Host, Pod};
 use std::collections::BTreeSet;
 
 /// All fault points of a claim without interfaces.
-const ON_THE_WAY_IN: [&str; 8] = [
+const ON_THE_WAY_IN: [&str; 9] = [
     "prepare:interfaces:after",
     "prepare:checkpoint:before",
     "prepare:checkpoint:after",
     "prepare:files:before",
+    "prepare:files:copied",
     "prepare:files:between",
     "prepare:files:after",
     "prepare:cdi:after",
     "prepare:done",
 ];
-const ON_THE_WAY_OUT: [&str; 8] = [
+const ON_THE_WAY_OUT: [&str; 10] = [
     "unprepare:checkpoint:before",
     "unprepare:checkpoint:after",
     "unprepare:cdi:before",
     "unprepare:cdi:after",
     "unprepare:links:after",
+    "unprepare:attached:after",
+    "unprepare:files:between",
     "unprepare:files:after",
     "unprepare:functions:after",
     "unprepare:done",

@@ -29,8 +29,11 @@ mod napi;
 mod neighbor_settings;
 mod neighbors;
 pub mod netns;
+pub mod node_network;
 mod own_network;
 mod own_table;
+#[cfg(test)]
+pub(crate) mod played;
 mod pod_settings;
 pub mod rdma;
 pub mod record;

@@ -106,6 +106,13 @@ impl Dump {
         Ok(Self { links, addresses, routes, rules, to_server })
     }
 
+    /// Of a kernel that a test plays.
+    #[cfg(test)]
+    pub(crate) fn of_links(links: Vec<LinkMessage>) -> Self {
+        let (addresses, routes, rules) = (Vec::new(), Vec::new(), Vec::new());
+        Self { links, addresses, routes, rules, to_server: BTreeSet::new() }
+    }
+
     /// Converts the dump into facts.
     pub(crate) fn facts(&self) -> NetworkFacts {
         let Self { links, addresses, routes, rules, to_server } = self;

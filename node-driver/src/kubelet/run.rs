@@ -6,6 +6,7 @@ use crate::facts::network::uplinks::Uplinks;
 use crate::facts::ports::KnownPorts;
 use crate::kernel::attach::dhcp::keeper::Keepers;
 use crate::kernel::attach::namespaces::Namespaces;
+use crate::kernel::attach::node_network::KernelNetwork;
 use crate::kubelet::args::PluginArgs;
 use crate::kubelet::counted::Gpus;
 use crate::kubelet::health::DeviceHealth;
@@ -88,7 +89,8 @@ fn node(args: &PluginArgs, host: HostRoot, paths: Paths, shared: &Shared) -> Loc
     let settings = cdi::SpecSettings { runtime_root, attach, environment, locked_memory };
     let leases = Keepers::default();
     let notices = Notices::default();
-    let effects = Effects { paths, settings, namespaces, leases, notices, faults };
+    let network = Box::new(KernelNetwork);
+    let effects = Effects { paths, settings, network, namespaces, leases, notices, faults };
     let Shared { metrics, servers, uplinks, ports, loading, late, .. } = shared.clone();
     let network_namespaces = args.network_namespaces.clone();
     let (policy, ended, abandoned) = (args.policy, Ended::default(), Abandoned::default());

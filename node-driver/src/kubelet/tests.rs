@@ -7,6 +7,7 @@ use crate::facts::ports::KnownPorts;
 use crate::kernel::attach::AttachMode;
 use crate::kernel::attach::dhcp::keeper::Keepers;
 use crate::kernel::attach::namespaces::Namespaces;
+use crate::kernel::attach::node_network::KernelNetwork;
 use crate::kubelet::health::{DeviceHealth, HealthState};
 use crate::kubelet::wire::dra_v1::dra_plugin_client::DraPluginClient as ClientV1;
 use crate::kubelet::wire::health_v1::dra_resource_health_client::DraResourceHealthClient;
@@ -85,6 +86,7 @@ impl Bench {
         let effects = Effects {
             paths,
             settings,
+            network: Box::new(KernelNetwork),
             namespaces,
             leases: Keepers::default(),
             notices: Notices::default(),

@@ -5,9 +5,10 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::keeper::Keepers;
-use crate::kernel::attach::leave::{KERNEL_RETURN, Patience, Returned, leave, restore};
+use crate::kernel::attach::leave::{KERNEL_RETURN, Patience, Returned};
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::node_network::NodeNetwork;
 use crate::kernel::attach::record::AttachRecord;
 use crate::kernel::attach::virtual_function_settings;
 use crate::model::checkpoint::Unrestored;
@@ -51,6 +52,8 @@ pub struct Effects {
     pub paths: Paths,
     /// Settings of the CDI specs.
     pub settings: cdi::SpecSettings,
+    /// Interfaces of the host and of pods.
+    pub network: Box<dyn NodeNetwork>,
     /// The pods' network namespaces.
     pub namespaces: Arc<Namespaces>,
     /// Renews and releases DHCP leases of interfaces in them.
@@ -67,13 +70,30 @@ pub struct Effects {
 pub struct Faults {
     #[cfg(feature = "faults")]
     kill_at: Option<String>,
+    /// Until when the driver lives in a test that plays its process.
+    #[cfg(test)]
+    life: Option<Arc<crate::protocol::Life>>,
 }
 
 impl Faults {
     /// Kills the process at the point of this name.
     #[cfg(feature = "faults")]
     pub fn kill_at(point: Option<String>) -> Self {
-        Self { kill_at: point }
+        Self {
+            kill_at: point,
+            #[cfg(test)]
+            life: None,
+        }
+    }
+
+    /// Ends a process that a test plays, when its life is over.
+    #[cfg(test)]
+    pub(crate) fn of(life: &Arc<crate::protocol::Life>) -> Self {
+        Self {
+            #[cfg(feature = "faults")]
+            kill_at: None,
+            life: Some(Arc::clone(life)),
+        }
     }
 
     /// Marks that a point is reached.
@@ -83,6 +103,10 @@ impl Faults {
             use rustix::process::{Signal, getpid, kill_process};
             // A kill, not an exit: nothing may be cleaned up on the way out.
             let _ = kill_process(getpid(), Signal::KILL);
+        }
+        #[cfg(test)]
+        if let Some(life) = &self.life {
+            life.step(point);
         }
         #[cfg(not(feature = "faults"))]
         let _ = point;
@@ -166,6 +190,7 @@ impl Effects {
         let text = text_of(plan);
         durable::create_dir(&self.paths.plan_copies())?;
         durable::write_unsynced(&self.paths.plan_copy(uid), &text)?;
+        self.faults.reached("prepare:files:copied");
         durable::write_unsynced(&self.paths.plan(uid), &text)?;
         self.faults.reached("prepare:files:between");
         for (path, content) in self.files(plan) {
@@ -269,6 +294,7 @@ impl Effects {
         self.faults.reached("unprepare:links:after");
         let attached = self.paths.attached(uid);
         durable::remove(&attached)?;
+        self.faults.reached("unprepare:attached:after");
         // The pod is gone and with it its hooks, but one may have been killed while
         // writing.
         if let Some(folder) = attached.parent() {
@@ -296,6 +322,7 @@ impl Effects {
     /// Removes the claim's files but the CDI spec, the plan's copy last: the others can be made from it.
     pub(super) fn remove_files(&self, uid: &str) -> Result<(), FileError> {
         durable::remove_dir(&self.paths.claim(uid))?;
+        self.faults.reached("unprepare:files:between");
         durable::remove(&self.paths.plan_copy(uid))
     }
 
@@ -311,7 +338,8 @@ impl Effects {
         let devices: Vec<_> = plan.devices.iter().collect();
         self.faults.reached("unprepare:link:before");
         let find = self.namespaces.find(uid, record.namespace);
-        let left = find.map(|pod| leave(&devices, &record.links, &host, &pod)).transpose();
+        let left = find.map(|pod| self.network.leave(&devices, &record.links, [&host, &pod]));
+        let left = left.transpose();
         self.faults.reached("unprepare:links:left");
         let is_given_up = left.is_err() && !self.namespaces.is_named(record.namespace);
         let patience = match &left {
@@ -328,9 +356,9 @@ impl Effects {
             }
             Err(_) => return Ok(left.map(|_| false)?),
         };
-        let sysctl = &self.paths.sysctl;
+        let settings = (patience, &*self.paths.sysctl);
         let (mut is_gone, mut is_awaited) = (false, false);
-        restore(&devices, &host, patience, sysctl, |link: &_, returned| {
+        self.network.restore(&devices, &host, settings, &mut |link, returned| {
             let is_this_gone = matches!(returned, Returned::Gone);
             is_gone |= is_this_gone;
             is_awaited |= is_this_gone && link.host.parent.is_some();

@@ -17,7 +17,6 @@ use crate::facts::network::server::ApiServers;
 use crate::facts::network::uplinks::Uplinks;
 use crate::facts::pod_resources::PodDevices;
 use crate::facts::ports::KnownPorts;
-use crate::kernel::attach::host_links::HostNetwork;
 use crate::kernel::attach::namespaces::Namespaces;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::rdma::NetnsMode;
@@ -308,7 +307,7 @@ impl LocalPreparer {
     ) -> Result<(Plan, Vec<Plan>), PrepareError> {
         let BoundClaim { claim, published, .. } = bound;
         let host = NetNs::current()?;
-        let network = HostNetwork::read(&host, &self.servers.now())?;
+        let network = self.effects.network.read(&host, &self.servers.now())?;
         let interfaces = with_uppers(self.uplinks.complete(network.facts()), checkpoint);
         let mut inventory = Inventory::new(machine, &interfaces, &self.host);
         inventory.had_interface =
@@ -323,7 +322,7 @@ impl LocalPreparer {
         let netdev =
             |device: &AllocatedDevice| Some(inventory.nic(&device.device)?.link_name()?.to_owned());
         let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
-        let mut links = network.links(&host, &names)?;
+        let mut links = self.effects.network.links(&network, &host, &names)?;
         let in_pods = checkpoint.claims.values().flat_map(|record| record.plan.links());
         let in_pods = in_pods.filter(|link| link.child.is_none()).map(|link| &link.host);
         let in_pods: Vec<_> = in_pods.collect();

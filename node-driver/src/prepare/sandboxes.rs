@@ -1,7 +1,6 @@
 //! Pod sandboxes, as the container runtime reports them by NRI: interfaces of the pod's
 //! claims move in when a sandbox runs, and back when it stops.
 
-use crate::kernel::attach::enter::are_inside;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::{AttachRecord, attach_recorded};
 use crate::kernel::attach::{AttachMode, is_separate};
@@ -217,34 +216,35 @@ impl LocalPreparer {
     /// and a second driver instance ask again.
     fn enter(&self, plan: &Plan, sandbox: &Sandbox) -> Result<Option<Plan>, PrepareError> {
         let uid = &plan.claim.uid;
-        let Effects { paths, namespaces, faults, .. } = &self.effects;
+        let Effects { paths, namespaces, faults, network, .. } = &self.effects;
         let host = NetNs::current()?;
-        let network = self.network_of(sandbox);
-        let pod = Arc::new(NetNs::open(&network)?);
+        let opened = self.network_of(sandbox);
+        let pod = Arc::new(NetNs::open(&opened)?);
         if !is_separate(plan, &host, &pod)? {
             self.make_ready(uid, Path::new(HOST_NETWORK))?;
             return Ok(None);
         }
         // By the runtime's path, whose name ends with the sandbox.
-        let network = sandbox.network.as_deref().unwrap_or(&network);
+        let name = sandbox.network.as_deref().unwrap_or(&opened);
         let (path, sandbox) = (paths.attached(uid), Some(sandbox.id.clone()));
         let mut record = AttachRecord::begin(&path, pod.id()?, sandbox);
         let is_recorded = AttachRecord::load(&path).as_ref() == Some(&record);
         self.take_back(plan, record.namespace)?;
         namespaces.hold(uid, Arc::clone(&pod));
         if is_recorded
-            && fs::read_link(paths.ready(uid)).is_ok_and(|name| name == network)
-            && are_inside(plan, &record.links, &pod)?
+            && fs::read_link(paths.ready(uid)).is_ok_and(|ready| ready == name)
+            && network.are_inside(plan, &record.links, &pod)?
         {
             return Ok(None);
         }
         faults.reached("sandbox:record:before");
         record.store(&path)?;
         faults.reached("sandbox:record:after");
-        let given = attach_recorded(plan, &mut record, [&path, &paths.sysctl], [&host, &pod])?;
+        let files = [&*path, &*paths.sysctl];
+        let given = attach_recorded(&**network, plan, &mut record, files, [&host, &pod])?;
         record.attached(given, &path)?;
         faults.reached("sandbox:links:after");
-        self.make_ready(uid, network)?;
+        self.make_ready(uid, name)?;
         faults.reached("sandbox:ready:after");
         Ok(Some(plan.clone()))
     }

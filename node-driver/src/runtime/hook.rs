@@ -6,11 +6,13 @@
 
 use crate::kernel::attach::namespaces::{hand_over, tell_attached};
 use crate::kernel::attach::netns::NetNs;
+use crate::kernel::attach::node_network::{KernelNetwork, NodeNetwork};
 use crate::kernel::attach::record::{AttachRecord, attach_recorded};
 use crate::kernel::attach::{AttachError, SYSCTL, is_separate};
 use crate::kernel::memlock;
 use crate::model::plan::{Plan, PlannedDevice};
 use crate::prepare::current::{Currency, RdmaDevices};
+use crate::prepare::effects::Faults;
 use crate::prepare::error::PrepareError;
 use anyhow::Context;
 use clap::Parser;
@@ -49,23 +51,48 @@ struct State {
     pid: u32,
 }
 
+/// A container that is about to start.
+#[derive(Clone, Debug)]
+pub(crate) struct Container {
+    /// Its first process.
+    pub(crate) pid: u32,
+    /// Its network namespace.
+    pub(crate) network: PathBuf,
+}
+
+impl From<State> for Container {
+    fn from(State { pid }: State) -> Self {
+        Self { pid, network: format!("/proc/{pid}/ns/net").into() }
+    }
+}
+
 /// Runs the hook.
 pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let mut text = String::new();
     io::stdin().take(STATE_MAX).read_to_string(&mut text).context("failed to read the state")?;
     let state: State = serde_json::from_str(&text).context("malformed container state")?;
+    attach(args, &state.into(), &KernelNetwork, &Faults::default())
+}
+
+/// Gives a container what its claim has.
+pub(crate) fn attach(
+    args: &AttachArgs,
+    container: &Container,
+    network: &dyn NodeNetwork,
+    faults: &Faults,
+) -> anyhow::Result<()> {
     let turn = claims_turn(&args.plan)?;
     let plan = read_plan(&args.plan)?;
     let has_rdma = plan.devices.iter().any(|device| device.rdma.is_some());
     if args.locked_memory && has_rdma {
-        lift_memlock(state.pid);
+        lift_memlock(container.pid);
     }
     let moves = plan.devices.iter().any(PlannedDevice::moves);
     if !moves {
         return check_numbers(&plan, &args.root);
     }
     let host = NetNs::current()?;
-    let pod = NetNs::open(Path::new(&format!("/proc/{}/ns/net", state.pid)))?;
+    let pod = NetNs::open(&container.network)?;
     let namespace = pod.id()?;
     if !is_separate(&plan, &host, &pod)? {
         return Ok(());
@@ -73,6 +100,7 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let uid = &plan.claim.uid;
     // Hand over before the record changes: the driver takes back what an earlier sandbox
     // of this pod still has. If the driver is not running, the kernel does so.
+    faults.reached("hook:hand-over:before");
     let held = hand_over(&namespaces_socket(&args.run_dir), uid, &pod);
     if held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
         return Err(AttachError::InUse { claim: plan.claim }.into());
@@ -80,13 +108,17 @@ pub fn run(args: &AttachArgs) -> anyhow::Result<()> {
     if held.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Err(AttachError::Ended { claim: plan.claim.to_string() }.into());
     }
+    faults.reached("hook:hand-over:after");
     // Now, because the driver was asked and has written the plan again.
     check_numbers(&plan, &args.root)?;
     let path = args.run_dir.join(format!("attached/{uid}.json"));
+    // Stored when something moves: if another sandbox has it, its record stays.
     let mut record = AttachRecord::begin(&path, namespace, None);
-    record.store(&path)?;
-    let given = attach_recorded(&plan, &mut record, [&path, Path::new(SYSCTL)], [&host, &pod])?;
+    let files = [&*path, Path::new(SYSCTL)];
+    let given = attach_recorded(network, &plan, &mut record, files, [&host, &pod])?;
+    faults.reached("hook:links:after");
     record.attached(given, &path)?;
+    faults.reached("hook:attached:after");
     // The driver may wait for it to undo the claim, and answers only afterwards.
     drop(turn);
     let socket = namespaces_socket(&args.run_dir);

@@ -5,6 +5,7 @@ use node_driver::facts::network::uplinks::Uplinks;
 use node_driver::facts::ports::KnownPorts;
 use node_driver::kernel::attach::dhcp::keeper::Keepers;
 use node_driver::kernel::attach::namespaces::Namespaces;
+use node_driver::kernel::attach::node_network::KernelNetwork;
 use node_driver::kernel::attach::{AttachMode, SYSCTL};
 use node_driver::prepare::Abandoned;
 use node_driver::prepare::cdi;
@@ -38,6 +39,7 @@ pub(crate) fn node(folder: &Path, attach: AttachMode) -> LocalPreparer {
         namespaces: Arc::new(Namespaces::new(&paths.netns)),
         paths,
         settings,
+        network: Box::new(KernelNetwork),
         leases: Keepers::default(),
         notices: Notices::default(),
         faults: Faults::default(),

@@ -3,11 +3,11 @@
 
 use futures::TryStreamExt;
 use nix::sched::{CloneFlags, unshare};
-use node_driver::kernel::attach::enter::attach;
 use node_driver::kernel::attach::host_links::HostNetwork;
 use node_driver::kernel::attach::known::{BeforeAttach, Indices};
 use node_driver::kernel::attach::leave::{Patience, Returned, leave, restore};
 use node_driver::kernel::attach::netns::NetNs;
+use node_driver::kernel::attach::node_network::{KernelNetwork, NodeNetwork};
 use node_driver::kernel::attach::rdma::NetnsMode;
 use node_driver::kernel::attach::{AttachError, SYSCTL};
 use node_driver::model::claim::{ClaimRef, PodRef};
@@ -131,11 +131,12 @@ impl Stage {
         let (leases, before) = (BTreeMap::new(), links.clone());
         let sysctl = Path::new(SYSCTL);
         let known = BeforeAttach { leases: &leases, links: &before, is_attached, sysctl };
-        let journal = |now: &Indices| {
-            links.clone_from(now);
-            Ok(())
-        };
-        attach(plan, known, &self.host, &self.pod, journal).map(drop)
+        let attached =
+            KernelNetwork.attach(plan, known, [&self.host, &self.pod], &mut |now: &Indices| {
+                links.clone_from(now);
+                Ok(())
+            });
+        attached.map(drop)
     }
 
     /// Attaches again, as for another container of the pod.

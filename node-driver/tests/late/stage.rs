@@ -15,6 +15,7 @@ use node_driver::facts::ports::KnownPorts;
 use node_driver::kernel::attach::AttachMode;
 use node_driver::kernel::attach::dhcp::keeper::Keepers;
 use node_driver::kernel::attach::namespaces::Namespaces;
+use node_driver::kernel::attach::node_network::KernelNetwork;
 use node_driver::model::checkpoint::Checkpoint;
 use node_driver::model::claim::ClaimRef;
 use node_driver::model::plan::Plan;
@@ -357,6 +358,7 @@ fn driver(
         namespaces: Arc::new(Namespaces::new(&paths.netns)),
         paths,
         settings,
+        network: Box::new(KernelNetwork),
         leases: Keepers::default(),
         notices: Notices::default(),
         faults: Faults::default(),

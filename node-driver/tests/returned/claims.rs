@@ -6,6 +6,7 @@ use crate::stage::{RAIL, Stage, claim, link};
 use futures::FutureExt;
 use node_driver::kernel::attach::namespaces;
 use node_driver::kernel::attach::netns::NetNs;
+use node_driver::kernel::attach::node_network::KernelNetwork;
 use node_driver::kernel::attach::record::{AttachRecord, attach_recorded};
 use node_driver::kernel::attach::{AttachMode, SYSCTL};
 use node_driver::model::checkpoint::{Checkpoint, Phase, Record};
@@ -149,7 +150,8 @@ fn attach_as_a_hook(node: &LocalPreparer, stage: &Stage, plan: &Plan) {
     node.namespaces().hold(uid, Arc::new(pod));
     record.store(&path).unwrap();
     let sysctl = Path::new(SYSCTL);
-    attach_recorded(plan, &mut record, [&path, sysctl], [&stage.host, &stage.pod]).unwrap();
+    let namespaces = [&stage.host, &stage.pod];
+    attach_recorded(&KernelNetwork, plan, &mut record, [&path, sysctl], namespaces).unwrap();
 }
 
 /// A claim whose plan is nowhere is not forgotten in silence.

@@ -40,11 +40,12 @@ const NICS: [Nic; 3] = [
 ];
 
 /// All fault points before and after an effect of preparing.
-pub(crate) const ON_THE_WAY_IN: [&str; 8] = [
+pub(crate) const ON_THE_WAY_IN: [&str; 9] = [
     "prepare:interfaces:after",
     "prepare:checkpoint:before",
     "prepare:checkpoint:after",
     "prepare:files:before",
+    "prepare:files:copied",
     "prepare:files:between",
     "prepare:files:after",
     "prepare:cdi:after",
@@ -52,7 +53,7 @@ pub(crate) const ON_THE_WAY_IN: [&str; 8] = [
 ];
 
 /// All fault points before and after an effect of unpreparing.
-pub(crate) const ON_THE_WAY_OUT: [&str; 10] = [
+pub(crate) const ON_THE_WAY_OUT: [&str; 12] = [
     "unprepare:checkpoint:before",
     "unprepare:checkpoint:after",
     "unprepare:cdi:before",
@@ -60,6 +61,8 @@ pub(crate) const ON_THE_WAY_OUT: [&str; 10] = [
     "unprepare:link:before",
     "unprepare:links:left",
     "unprepare:links:after",
+    "unprepare:attached:after",
+    "unprepare:files:between",
     "unprepare:files:after",
     "unprepare:functions:after",
     "unprepare:done",

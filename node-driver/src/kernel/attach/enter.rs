@@ -5,49 +5,16 @@
 //! socket. Both namespaces are read before anything moves, so that what cannot be done is
 //! refused early.
 
-use crate::kernel::attach::dhcp::Leases;
 use crate::kernel::attach::identity::{alternative_names, at_home, in_pod, is_called};
-use crate::kernel::attach::known::{BeforeAttach, Indices};
-use crate::kernel::attach::leave::Patience;
+use crate::kernel::attach::known::Indices;
 use crate::kernel::attach::link::{all, inside, to_namespace};
 use crate::kernel::attach::netns::NetNs;
-use crate::kernel::attach::{AttachError, children, configure, leave, multipath, rdma, uplink};
+use crate::kernel::attach::{AttachError, children, multipath, rdma, uplink};
 use crate::model::plan::{Child, Plan, PlannedDevice, PlannedLink};
 use cluster_model::network_config::LinkName;
 use netlink_packet_route::link::LinkMessage;
 use rtnetlink::Handle;
 use std::collections::BTreeSet;
-
-/// Moves what the claim's devices have in the host's namespace into the pod's, and
-/// configures it. If a later step fails, moves it back. Of devices that are known to be attached, only those
-/// move that the host has again.
-///
-/// `journal` records the indices that the interfaces will have in the pod, before the
-/// first of them moves. Returns the leases that DHCP servers have given now.
-pub fn attach(
-    plan: &Plan,
-    known: BeforeAttach<'_>,
-    host: &NetNs,
-    pod: &NetNs,
-    journal: impl FnOnce(&Indices) -> Result<(), AttachError> + Send,
-) -> Result<Leases, AttachError> {
-    let mut entered = Entered { devices: Vec::new(), links: known.links.clone() };
-    let attached = enter(plan, [host, pod], &mut entered, journal);
-    let known = BeforeAttach { links: &entered.links, ..known };
-    let moved = entered.devices.iter().filter_map(|device| device.link.as_ref());
-    let moved: Vec<&PlannedLink> = moved.collect();
-    let due = plan.links().filter(|link| !known.is_attached || moved.contains(link));
-    let due = due.map(|link| &link.name).collect();
-    let attached = attached.and_then(|()| configure::configure(plan, known, &due, pod));
-    if attached.is_err() {
-        // Report the first error; what cannot go back now goes back when the claim is
-        // unprepared.
-        let _ = leave::leave(&entered.devices, &entered.links, host, pod);
-        let _ =
-            leave::restore(&entered.devices, host, Patience::default(), known.sysctl, |_, _| {});
-    }
-    attached
-}
 
 /// Whether all interfaces of the claim are in the pod, also if the pod has renamed them.
 pub fn are_inside(plan: &Plan, links: &Indices, pod: &NetNs) -> Result<bool, AttachError> {
@@ -61,12 +28,19 @@ pub fn are_inside(plan: &Plan, links: &Indices, pod: &NetNs) -> Result<bool, Att
 }
 
 /// What has moved, or may have moved.
-struct Entered<'p> {
-    devices: Vec<&'p PlannedDevice>,
-    links: Indices,
+#[derive(Debug)]
+pub struct Entered<'p> {
+    /// The devices.
+    pub devices: Vec<&'p PlannedDevice>,
+    /// The indices of the claim's interfaces in the pod.
+    pub links: Indices,
 }
 
-fn enter<'p>(
+/// Moves what is not in the pod yet.
+///
+/// `journal` records the indices that the interfaces will have in the pod, before the
+/// first of them moves, and only if something moves.
+pub fn enter<'p>(
     plan: &'p Plan,
     [host, pod]: [&NetNs; 2],
     entered: &mut Entered<'p>,
@@ -75,13 +49,15 @@ fn enter<'p>(
     let inside = pod.run(async |handle| Inside::read(&handle, plan).await)?;
     host.run(async |handle| {
         let outside = all(&handle).await?;
-        let Due { steps, links } = due(plan, &entered.links, &inside, &outside)?;
+        let due = due(plan, &entered.links, &inside, &outside)?;
+        let changes = due.changes(&entered.links);
+        let Due { steps, links } = due;
         let moving = steps.iter().filter_map(|(_, step)| match step {
             Step::Link(link, moving) => Some((&link.host, moving.index)),
             _ => None,
         });
         uplink::refuse(&moving.collect::<Vec<_>>()).await?;
-        if links != entered.links {
+        if changes {
             journal(&links)?;
         }
         entered.links = links;
@@ -95,10 +71,10 @@ fn enter<'p>(
 
 /// Contents of the pod's namespace.
 #[derive(Debug, Default)]
-struct Inside {
-    links: Vec<LinkMessage>,
+pub(super) struct Inside {
+    pub(super) links: Vec<LinkMessage>,
     /// The claim's RDMA devices that are in it.
-    rdma: BTreeSet<String>,
+    pub(super) rdma: BTreeSet<String>,
 }
 
 impl Inside {
@@ -144,7 +120,7 @@ impl Inside {
 
 /// One step.
 #[derive(Debug, PartialEq, Eq)]
-enum Step<'p> {
+pub(super) enum Step<'p> {
     /// The RDMA device moves.
     Rdma(&'p str),
     /// The interface moves, and gets this index in the pod.
@@ -155,25 +131,32 @@ enum Step<'p> {
 
 /// An interface that moves.
 #[derive(Debug, PartialEq, Eq)]
-struct Moving {
+pub(super) struct Moving {
     /// Its index on the host.
-    index: u32,
+    pub(super) index: u32,
     /// Its index in the pod.
-    in_pod: u32,
+    pub(super) in_pod: u32,
     /// Alternative names that it cannot take along. The host gets them back.
     left: Vec<String>,
 }
 
 /// The steps, and the indices that the claim's interfaces will have in the pod.
 #[derive(Debug)]
-struct Due<'p> {
-    steps: Vec<(&'p PlannedDevice, Step<'p>)>,
-    links: Indices,
+pub(super) struct Due<'p> {
+    pub(super) steps: Vec<(&'p PlannedDevice, Step<'p>)>,
+    pub(super) links: Indices,
+}
+
+impl Due<'_> {
+    /// Whether it changes something of what is known.
+    pub(super) fn changes(&self, known: &Indices) -> bool {
+        !self.steps.is_empty() || self.links != *known
+    }
 }
 
 /// Decides the steps and their order. A device's RDMA device moves first, because one
 /// that is created on an interface may not survive the interface's move.
-fn due<'p>(
+pub(super) fn due<'p>(
     plan: &'p Plan,
     known: &Indices,
     inside: &Inside,

@@ -48,6 +48,18 @@ impl HostNetwork {
         })
     }
 
+    /// Of a kernel that a test plays.
+    #[cfg(test)]
+    pub(super) fn of_links(links: Vec<LinkMessage>) -> Self {
+        Self {
+            dump: Dump::of_links(links),
+            servers: BTreeSet::new(),
+            neighbors: Vec::new(),
+            tables: Vec::new(),
+            disciplines: Vec::new(),
+        }
+    }
+
     /// The facts that are published.
     pub fn facts(&self) -> NetworkFacts {
         self.dump.facts()

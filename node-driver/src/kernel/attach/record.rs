@@ -3,9 +3,9 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::{Lease, Leases};
-use crate::kernel::attach::enter::attach;
 use crate::kernel::attach::known::{BeforeAttach, Indices};
 use crate::kernel::attach::netns::{NetNs, NetNsId};
+use crate::kernel::attach::node_network::NodeNetwork;
 use crate::model::plan::Plan;
 use cluster_model::network_config::LinkName;
 use node_files::durable::{self, FileError};
@@ -108,12 +108,13 @@ impl AttachRecord {
     }
 }
 
-/// Attaches the plan's devices and records them: the interfaces' indices are written before
-/// they move.
+/// Attaches the plan's devices and records them: the namespace and the interfaces' indices are written
+/// before they move.
 ///
 /// `path` is the record's, `sysctl` the directory in which the kernel's network settings can be
 /// written.
 pub fn attach_recorded(
+    network: &dyn NodeNetwork,
     plan: &Plan,
     record: &mut AttachRecord,
     [path, sysctl]: [&Path; 2],
@@ -121,5 +122,5 @@ pub fn attach_recorded(
 ) -> Result<Leases, AttachError> {
     let AttachRecord { leases, links, is_attached, .. } = record.clone();
     let known = BeforeAttach { leases: &leases, links: &links, is_attached, sysctl };
-    attach(plan, known, host, pod, |links| Ok(record.journal(links, path)?))
+    network.attach(plan, known, [host, pod], &mut |links| Ok(record.journal(links, path)?))
 }

@@ -1,7 +1,6 @@
 //! Interfaces that are on the host although a running pod has their claim: the NIC's kernel driver was
 //! loaded again, or the NIC was reset. The kernel then makes a new interface, on the host.
 
-use crate::kernel::attach::host_links;
 use crate::kernel::attach::netns::NetNs;
 use crate::kernel::attach::record::AttachRecord;
 use crate::model::checkpoint::{Checkpoint, Phase};
@@ -22,7 +21,7 @@ impl LocalPreparer {
             return Ok(());
         }
         let wanted: Vec<&HostLink> = links.iter().map(|(_, link)| *link).collect();
-        let are_home = host_links::are_home(&NetNs::current()?, &wanted)?;
+        let are_home = self.effects.network.are_home(&NetNs::current()?, &wanted)?;
         for ((plan, link), is_home) in links.into_iter().zip(are_home) {
             let (claim, name) = (&plan.claim, &link.name);
             let about = format!("interface {name} of {}", claim.uid);

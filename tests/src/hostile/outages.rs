@@ -5,6 +5,14 @@ use super::Attempt;
 pub(super) const ATTEMPTS: &[Attempt] = &[
     Attempt::in_suite(
         "unit",
+        "in_a_month_nothing_grows_and_nothing_needed_is_lost",
+        "For a month, leaders of admission take turns and are away for hours; two of three have a clock \
+         that is ten minutes wrong",
+        "Every template that a pod needs exists, unused ones are collected, machines are forgotten in \
+         time, the certificate is valid",
+    ),
+    Attempt::in_suite(
+        "unit",
         "what_a_clock_that_was_ahead_has_made_is_replaced",
         "A leader of admission with a wrong clock renews the certificate",
         "It uses the API server's clock; what an earlier version has made is replaced at once",

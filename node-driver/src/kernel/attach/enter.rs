@@ -39,7 +39,7 @@ pub struct Entered<'p> {
 /// Moves what is not in the pod yet.
 ///
 /// `journal` records the indices that the interfaces will have in the pod, before the
-/// first of them moves.
+/// first of them moves, and only if something moves.
 pub fn enter<'p>(
     plan: &'p Plan,
     [host, pod]: [&NetNs; 2],
@@ -49,13 +49,15 @@ pub fn enter<'p>(
     let inside = pod.run(async |handle| Inside::read(&handle, plan).await)?;
     host.run(async |handle| {
         let outside = all(&handle).await?;
-        let Due { steps, links } = due(plan, &entered.links, &inside, &outside)?;
+        let due = due(plan, &entered.links, &inside, &outside)?;
+        let changes = due.changes(&entered.links);
+        let Due { steps, links } = due;
         let moving = steps.iter().filter_map(|(_, step)| match step {
             Step::Link(link, moving) => Some((&link.host, moving.index)),
             _ => None,
         });
         uplink::refuse(&moving.collect::<Vec<_>>()).await?;
-        if links != entered.links {
+        if changes {
             journal(&links)?;
         }
         entered.links = links;
@@ -143,6 +145,13 @@ pub(super) struct Moving {
 pub(super) struct Due<'p> {
     pub(super) steps: Vec<(&'p PlannedDevice, Step<'p>)>,
     pub(super) links: Indices,
+}
+
+impl Due<'_> {
+    /// Whether it changes something of what is known.
+    pub(super) fn changes(&self, known: &Indices) -> bool {
+        !self.steps.is_empty() || self.links != *known
+    }
 }
 
 /// Decides the steps and their order. A device's RDMA device moves first, because one

@@ -18,7 +18,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// Records the indices that interfaces will have in the pod, before the first of them moves.
+/// Records the indices that interfaces will have in the pod, before the first of them moves, and only if
+/// something moves.
 pub type Journal<'a> = dyn FnMut(&Indices) -> Result<(), AttachError> + Send + 'a;
 /// Hears what has happened to an interface.
 pub type Tell<'a> = dyn FnMut(&PlannedLink, Returned) + Send + 'a;

@@ -327,9 +327,11 @@ impl NodeNetwork for PlayedNetwork {
         let place = self.kernel.place(pod);
         let inside = Inside { links: self.at(place), rdma: BTreeSet::new() };
         let outside = self.at(Place::Host);
-        let Due { steps, links } = due(plan, &entered.links, &inside, &outside)?;
+        let due = due(plan, &entered.links, &inside, &outside)?;
+        let changes = due.changes(&entered.links);
+        let Due { steps, links } = due;
         self.life.step("kernel:journal");
-        if links != entered.links {
+        if changes {
             journal(&links)?;
         }
         entered.links = links;

@@ -108,8 +108,8 @@ impl AttachRecord {
     }
 }
 
-/// Attaches the plan's devices and records them: the interfaces' indices are written before
-/// they move.
+/// Attaches the plan's devices and records them: the namespace and the interfaces' indices are written
+/// before they move.
 ///
 /// `path` is the record's, `sysctl` the directory in which the kernel's network settings can be
 /// written.

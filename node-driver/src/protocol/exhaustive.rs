@@ -147,6 +147,28 @@ fn by_nri_from_every_state_a_pod_gets_its_adapter_and_the_host_gets_it_back() {
     go_through_all(AttachMode::Nri);
 }
 
+/// While the driver is away, the hook of a second pod finds nothing to move. The first pod's container starts later.
+#[test]
+fn a_hook_that_died_is_completed_although_another_pod_of_the_claim_tried() {
+    let mut play = Play::new(Node::new(AttachMode::Hook, SHARED.len()));
+    let mut world = World::new(SHARED, USUAL, None);
+    for trouble in [
+        Trouble::Start,
+        Trouble::Prepare(0),
+        Trouble::Die,
+        Trouble::RunSandbox(0),
+        Trouble::RunSandbox(1),
+    ] {
+        world = world.next(&mut play.node, trouble).unwrap();
+    }
+    let outcome = world.outcome(&mut play.node, Trouble::StartContainer(0)).unwrap();
+    for (point, dead) in outcome.deaths {
+        let mut world = dead.next(&mut play.node, Trouble::StartContainer(1)).unwrap();
+        world.go_on(&mut play);
+        assert_eq!(world.faults(), [""; 0], "{point}");
+    }
+}
+
 /// The driver dies before the interface is back on the host. Nothing tells the next one what is missing.
 #[test]
 fn the_search_finds_a_claim_that_is_forgotten_before_it_is_undone() {

@@ -93,13 +93,15 @@ trait Watched:
 {
     fn applied(self, seen: &mut Seen);
     fn deleted(key: &str, seen: &mut Seen);
+    /// Forgets what the objects of a new list may no longer have.
+    fn listed_again(_seen: &mut Seen) {}
 }
 
 async fn follow<K: Watched>(client: Client, observer: Arc<Observer>) {
     let all: Api<K> = Api::all(client);
     let mut events = Box::pin(watcher(all, watcher::Config::default()).default_backoff());
-    // What exists, and what a list that has begun has named.
-    let (mut known, mut listed) = (BTreeSet::new(), BTreeSet::new());
+    // What exists, and what a list that has begun has. It counts as a whole, since much may have changed meanwhile.
+    let (mut known, mut listed) = (BTreeSet::new(), BTreeMap::new());
     loop {
         // An API server that is away; the watch connects again.
         let Ok(event) = events.try_next().await else { continue };
@@ -108,14 +110,16 @@ async fn follow<K: Watched>(client: Client, observer: Arc<Observer>) {
             None => return,
             Some(Event::Init) => listed.clear(),
             Some(Event::InitApply(object)) => {
-                listed.insert(key(&object));
-                object.applied(&mut seen);
+                listed.insert(key(&object), object);
             }
             Some(Event::InitDone) => {
-                for gone in known.difference(&listed) {
+                let now: BTreeSet<String> = listed.keys().cloned().collect();
+                for gone in known.difference(&now) {
                     K::deleted(gone, &mut seen);
                 }
-                known = std::mem::take(&mut listed);
+                K::listed_again(&mut seen);
+                std::mem::take(&mut listed).into_values().for_each(|one: K| one.applied(&mut seen));
+                known = now;
             }
             Some(Event::Apply(object)) => {
                 known.insert(key(&object));
@@ -231,6 +235,11 @@ impl Watched for ResourceClaim {
 
     fn deleted(key: &str, seen: &mut Seen) {
         seen.release(key);
+    }
+
+    fn listed_again(seen: &mut Seen) {
+        seen.claims.clear();
+        seen.holders.clear();
     }
 }
 

@@ -34,8 +34,8 @@ pub fn megabytes(bytes: u64) -> f64 {
 /// The time that this many percent of all times do not exceed; zero of none. Sorts them.
 pub fn percentile(times: &mut [Duration], percent: usize) -> Duration {
     times.sort_unstable();
-    let last = times.len().saturating_sub(1);
-    times.get(last * percent / 100).copied().unwrap_or_default()
+    let rank = (times.len() * percent).div_ceil(100);
+    times.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
 
 /// Prints the memory of a process.

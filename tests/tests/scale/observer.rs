@@ -118,7 +118,9 @@ async fn follow<K: Watched>(client: Client, observer: Arc<Observer>) {
                     K::deleted(gone, &mut seen);
                 }
                 K::listed_again(&mut seen);
-                std::mem::take(&mut listed).into_values().for_each(|one: K| one.applied(&mut seen));
+                for object in std::mem::take(&mut listed).into_values() {
+                    K::applied(object, &mut seen);
+                }
                 known = now;
             }
             Some(Event::Apply(object)) => {

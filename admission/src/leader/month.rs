@@ -4,15 +4,15 @@
 //! on an API server in memory.
 
 mod api_server;
+mod replica;
 
-use super::attempts::Attempts;
 use super::recreate::{GRACE, Lost, RETRY_MAX};
 use super::*;
 use crate::admit::admit;
 use crate::cluster::{self, Built, GB300};
 use crate::server::authority::Writer;
 use crate::server::certificate::{bundle, data};
-use api_server::{ApiServer, Change};
+use api_server::ApiServer;
 use cluster_model::names::object;
 use cluster_model::remembered::Remembered;
 use cluster_model::retention::LAST_SEEN;
@@ -27,7 +27,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use proptest::test_runner::Config as ProptestConfig;
 use publication::sharing::SharingArgs;
-use serde::de::DeserializeOwned;
+use replica::Replica;
 use serde_json::{Value, json};
 use serve::authority::CertificateBundle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -61,115 +61,6 @@ impl Dice {
 
     fn one_in(&mut self, sides: usize) -> bool {
         self.below(sides) == 0
-    }
-}
-
-/// A replica of the program.
-struct Replica {
-    view: SharedView,
-    waiting: WaitingPods,
-    /// For requests and the creation of templates.
-    templates: Templates,
-    leader: Leader,
-    lost: Lost,
-    attempts: Attempts,
-    /// How far its clock is ahead.
-    ahead: SignedDuration,
-    /// How many changes it has seen.
-    seen: usize,
-    /// Whether its watches are late in this step.
-    lags: bool,
-    registry: Registry,
-}
-
-impl Replica {
-    fn new(server: &ApiServer, ahead: SignedDuration) -> Self {
-        let view = SharedView::from(cluster::cluster(&[]));
-        let waiting = WaitingPods::default();
-        let templates = Templates::new(server.client(), view.clone(), KEEP_UNUSED);
-        let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
-        let leader = Leader {
-            templates: templates.clone(),
-            waiting: waiting.clone(),
-            policy: Policy::default(),
-            namespace: NAMESPACE.to_owned(),
-            names: Some(names()),
-            keep_unused: KEEP_UNUSED,
-            max_compute_domains: 0,
-            retention: RETENTION,
-            metrics,
-        };
-        let (lost, attempts) = (Lost::new(), Attempts::new(GRACE, RETRY_MAX));
-        Self {
-            view,
-            waiting,
-            templates,
-            leader,
-            lost,
-            attempts,
-            ahead,
-            seen: 0,
-            lags: false,
-            registry,
-        }
-    }
-
-    /// Takes a change as its watches do.
-    fn take(&mut self, change: &Change) {
-        let Change { is_deleted, object } = change;
-        match object["kind"].as_str().unwrap() {
-            "Pod" => {
-                // Its watch has pods without a node.
-                let is_gone = *is_deleted || !object["spec"]["nodeName"].is_null();
-                take::<Pod>(&mut self.waiting, is_gone, object);
-            }
-            "ResourceClaimTemplate" => {
-                take::<ResourceClaimTemplate>(&mut self.view, *is_deleted, object);
-            }
-            "ResourceClaim" => take::<ResourceClaim>(&mut self.view, *is_deleted, object),
-            "Node" => take::<Node>(&mut self.view, *is_deleted, object),
-            "NodeTopology" => take::<NodeTopology>(&mut self.view, *is_deleted, object),
-            "ResourceSlice" => take::<ResourceSlice>(&mut self.view, *is_deleted, object),
-            "ConfigMap" => take::<ConfigMap>(&mut self.view, *is_deleted, object),
-            _ => {}
-        }
-    }
-
-    /// A round of the leader's tasks; `in_all` with those that look every hour, or when a replica begins
-    /// to lead.
-    async fn lead(&mut self, in_all: bool) {
-        let later = Instant::now() + GRACE;
-        self.leader.recreate_missing(&mut self.lost, &mut self.attempts, later).await;
-        self.leader.carry_out_due().await;
-        if in_all {
-            self.leader.keep_certificates_once(&names()).await.unwrap();
-            self.leader.remember_once().await.unwrap();
-        }
-    }
-
-    /// Creates the templates of pods that have arrived.
-    async fn create(&self) {
-        let Some(arrived) = self.waiting.arrived().now_or_never() else { return };
-        for key in arrived {
-            self.templates.provide(&key).await.unwrap();
-        }
-    }
-
-    /// The size of what it remembers, but for the view, in characters.
-    fn size(&self) -> usize {
-        let mut metrics = String::new();
-        encode(&mut metrics, &self.registry).unwrap();
-        format!("{:?}{:?}{:?}", self.waiting, self.lost, self.attempts).len() + metrics.len()
-    }
-}
-
-fn take<K: DeserializeOwned>(sink: &mut impl Sink<K>, is_deleted: bool, object: &Value) {
-    if is_deleted {
-        let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-        sink.delete(&ObjectKey { namespace: text("namespace"), name: text("name") });
-    } else {
-        sink.apply(serde_json::from_value(object.clone()).unwrap());
     }
 }
 

@@ -121,20 +121,18 @@ pub(crate) async fn measure(
     }
     gang::measure((scope, observer), size, bars).await?;
     let mut figure = |way: Way, pick: fn(&mut Measured) -> f64| all.get_mut(&way).map_or(0.0, pick);
-    let rate = |measured: &mut Measured| Measured::rate(measured);
-    let share = figure(Way::Annotation, rate) / figure(Way::ByHand, rate);
+    let share = figure(Way::Annotation, Measured::rate) / figure(Way::ByHand, Measured::rate);
     bars.at_least("annotated pods, part of the rate of claims by hand", share, RATE_MIN);
-    let admitted = |measured: &mut Measured| percentile(&mut measured.admitted, 99).as_secs_f64();
+    let admitted = Measured::p99_admitted;
     let ratio = figure(Way::Annotation, admitted) / figure(Way::Instant, admitted);
     bars.at_most(
         "request of an annotated pod, p99 by that with an instant webhook",
         ratio,
         INSTANT_MAX,
     );
-    let claimed = |measured: &mut Measured| percentile(&mut measured.claimed, 99).as_secs_f64();
-    let by_hand = figure(Way::ByHand, claimed);
+    let by_hand = figure(Way::ByHand, Measured::p99_claimed);
     for way in [Way::Annotation, Way::NewTemplates] {
-        let ours = figure(way, claimed) - by_hand;
+        let ours = figure(way, Measured::p99_claimed) - by_hand;
         let what =
             format!("{}: seconds until the claim exists, p99 beyond that by hand", way.name());
         bars.at_most(&what, ours, OURS_MAX.as_secs_f64());
@@ -268,8 +266,18 @@ impl Measured {
 
     /// Pods a second.
     #[expect(clippy::cast_precision_loss, reason = "thousands of pods")]
-    fn rate(&self) -> f64 {
+    fn rate(&mut self) -> f64 {
         self.whole.len() as f64 / self.time.as_secs_f64()
+    }
+
+    /// The p99 of requests, in seconds.
+    fn p99_admitted(&mut self) -> f64 {
+        percentile(&mut self.admitted, 99).as_secs_f64()
+    }
+
+    /// The p99 of the time until the claim exists, in seconds.
+    fn p99_claimed(&mut self) -> f64 {
+        percentile(&mut self.claimed, 99).as_secs_f64()
     }
 
     #[expect(clippy::cast_precision_loss, reason = "thousands of pods")]

@@ -173,11 +173,11 @@ where
     K: Resource + Clone + Debug + Serialize + DeserializeOwned,
 {
     let params = PostParams::default();
-    let made = async || match api.create(&params, object).await {
+    lasting(async || match api.create(&params, object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         other => other.map(drop),
-    };
-    lasting(made).await?;
+    })
+    .await?;
     Ok(())
 }
 

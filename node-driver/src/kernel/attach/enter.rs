@@ -50,18 +50,12 @@ pub fn enter<'p>(
     host.run(async |handle| {
         let outside = all(&handle).await?;
         let due = due(plan, &entered.links, &inside, &outside)?;
-        let changes = due.changes(&entered.links);
-        let Due { steps, links } = due;
-        let moving = steps.iter().filter_map(|(_, step)| match step {
+        let moving = due.steps.iter().filter_map(|(_, step)| match step {
             Step::Link(link, moving) => Some((&link.host, moving.index)),
             _ => None,
         });
         uplink::refuse(&moving.collect::<Vec<_>>()).await?;
-        if changes {
-            journal(&links)?;
-        }
-        entered.links = links;
-        for (device, step) in steps {
+        for (device, step) in due.record(entered, journal)? {
             entered.devices.push(device);
             step.take(&handle, pod).await?;
         }
@@ -147,10 +141,18 @@ pub(super) struct Due<'p> {
     pub(super) links: Indices,
 }
 
-impl Due<'_> {
-    /// Whether it changes something of what is known.
-    pub(super) fn changes(&self, known: &Indices) -> bool {
-        !self.steps.is_empty() || self.links != *known
+impl<'p> Due<'p> {
+    /// Records the indices, if something changes, and returns the steps.
+    pub(super) fn record(
+        self,
+        entered: &mut Entered<'_>,
+        journal: impl FnOnce(&Indices) -> Result<(), AttachError>,
+    ) -> Result<Vec<(&'p PlannedDevice, Step<'p>)>, AttachError> {
+        if !self.steps.is_empty() || self.links != entered.links {
+            journal(&self.links)?;
+        }
+        entered.links = self.links;
+        Ok(self.steps)
     }
 }
 

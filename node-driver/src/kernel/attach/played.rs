@@ -3,7 +3,7 @@
 
 use crate::kernel::attach::AttachError;
 use crate::kernel::attach::dhcp::Leases;
-use crate::kernel::attach::enter::{Due, Entered, Inside, Moving, Step, due};
+use crate::kernel::attach::enter::{Entered, Inside, Moving, Step, due};
 use crate::kernel::attach::host_links::HostNetwork;
 use crate::kernel::attach::identity::{at_home, identity, in_pod, name_of};
 use crate::kernel::attach::known::{BeforeAttach, Indices};
@@ -328,14 +328,8 @@ impl NodeNetwork for PlayedNetwork {
         let inside = Inside { links: self.at(place), rdma: BTreeSet::new() };
         let outside = self.at(Place::Host);
         let due = due(plan, &entered.links, &inside, &outside)?;
-        let changes = due.changes(&entered.links);
-        let Due { steps, links } = due;
         self.life.step("kernel:journal");
-        if changes {
-            journal(&links)?;
-        }
-        entered.links = links;
-        for (device, step) in steps {
+        for (device, step) in due.record(entered, journal)? {
             entered.devices.push(device);
             let Step::Link(link, Moving { in_pod, .. }) = step else {
                 panic!("only interfaces move here: {step:?}");

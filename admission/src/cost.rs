@@ -10,7 +10,7 @@ use crate::demand::Demand;
 use crate::fleet::Fleet;
 use crate::join::{self, Candidate};
 use crate::nearness::Nearness;
-use crate::trials::{ClaimDigest, OnMachine, TrialKey, Trials};
+use crate::trials::{ClaimDigest, Empty, OnMachine, TrialKey, Trials};
 use cluster_model::machines::Machine;
 use cluster_model::names::alternative;
 use cluster_model::predict::{self, STEPS_MAX};
@@ -56,17 +56,6 @@ impl Trial<'_> {
     pub(crate) fn on(&self, machine: &Machine<'_>) -> Empty {
         self.empty.get(machine.devices.node).copied().unwrap_or(Empty::Nothing)
     }
-}
-
-/// What a claim gets on a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Empty {
-    /// It does not fit.
-    Nothing,
-    /// Only any devices, by the last alternative of its requests.
-    LastResort,
-    /// What it asks for.
-    All,
 }
 
 /// Tries the claim of a candidate on each machine in each state, unless `kept` has the result.

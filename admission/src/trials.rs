@@ -1,7 +1,6 @@
 //! What claims get on machines, kept from plan to plan. On a large cluster something changes all the time, and
 //! most machines stay as they are.
 
-use crate::cost::Empty;
 use crate::demand::Demand;
 use crate::nearness::Nearness;
 use cluster_model::machines::Machine;
@@ -13,6 +12,17 @@ use std::fmt;
 /// The most results that are kept: those of some dozen plans, in about ten megabytes.
 #[cfg(feature = "server")]
 const KEPT_MAX: u64 = 1 << 15;
+
+/// What a claim gets on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Empty {
+    /// It does not fit.
+    Nothing,
+    /// Only any devices, by the last alternative of its requests.
+    LastResort,
+    /// What it asks for.
+    All,
+}
 
 /// What a claim gets on a machine, as far as the allocator has said it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 mod api_server;
 mod replica;
 
-use super::recreate::{GRACE, Lost, RETRY_MAX};
 use super::*;
 use crate::admit::admit;
 use crate::cluster::{self, Built, GB300};
@@ -18,30 +17,20 @@ use cluster_model::remembered::Remembered;
 use cluster_model::retention::LAST_SEEN;
 use cluster_model::unremembered::present;
 use cluster_model::view::{ClusterView, ObjectKey};
-use cluster_model::watch::{SharedView, Sink};
-use futures::FutureExt as _;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
-use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate, ResourceSlice};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::resource::v1::{ResourceClaimTemplate, ResourceSlice};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
 use proptest::test_runner::Config as ProptestConfig;
 use publication::sharing::SharingArgs;
-use replica::Replica;
+use replica::{NAMESPACE, Replica, names};
 use serde_json::{Value, json};
 use serve::authority::CertificateBundle;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Instant;
-use topology_graph::NodeTopology;
 
-const NAMESPACE: &str = "dranet";
 const STEP: SignedDuration = SignedDuration::from_mins(20);
 const HOUR: usize = 3;
 const DAY: usize = 24 * HOUR;
 const MONTH: usize = 30 * DAY;
-const KEEP_UNUSED: Duration = Duration::from_hours(1);
-const RETENTION: Retention =
-    Retention { forget_after: SignedDuration::from_hours(5 * 24), max: 12 };
 /// Namespaces with pods; each has templates of its own.
 const NAMESPACES: usize = 12;
 /// Steps with a leader after which an unused template is gone: its hour, twice the wrong clock, and two
@@ -62,10 +51,6 @@ impl Dice {
     fn one_in(&mut self, sides: usize) -> bool {
         self.below(sides) == 0
     }
-}
-
-fn names() -> Vec<String> {
-    vec!["admission.dranet.svc".to_owned()]
 }
 
 /// A pod from its request to its end.

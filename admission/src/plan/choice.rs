@@ -3,7 +3,7 @@
 
 use super::{late, nics_only, plugin};
 use crate::claim::{CLAIM_PARTS_MAX, ClaimParts, match_attribute};
-use crate::cost::{self, CostError, Empty, Trial};
+use crate::cost::{self, CostError, Trial};
 use crate::denial::Denial;
 use crate::fleet::{Fleet, GpuSource};
 use crate::intent::Intent;
@@ -13,7 +13,7 @@ use crate::plan::Policy;
 use crate::ports::PortsApart;
 use crate::promise::Promise;
 use crate::supply::{self, Unfit};
-use crate::trials::Trials;
+use crate::trials::{Empty, Trials};
 use cluster_model::machines::Machine;
 use cluster_model::names::attribute;
 use cluster_model::view::ClusterView;

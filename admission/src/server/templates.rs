@@ -416,6 +416,42 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 
+    /// A server on which another replica has just created `there`.
+    fn taken_by(there: &ResourceClaimTemplate) -> Templates {
+        let there = json!(there);
+        let service = service_fn(move |request: Request<Body>| {
+            let (status, body) = match request.method().as_str() {
+                "POST" => (
+                    409,
+                    json!({"kind": "Status", "status": "Failure", "code": 409,
+                                       "reason": "AlreadyExists", "message": "it exists"}),
+                ),
+                _ => (200, there.clone()),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            async move { Response::builder().status(status).body(body) }
+        });
+        Templates::new(Client::new(service, "team"), SharedView::default(), HOUR)
+    }
+
+    #[tokio::test]
+    async fn a_template_that_another_replica_has_just_created_is_compared() {
+        let wanted = template(None);
+        let write = async |there: &ResourceClaimTemplate| {
+            taken_by(there).write(&key(), Some(&wanted)).await
+        };
+        assert_eq!(write(&wanted).await.unwrap(), TemplateWrite::Nothing);
+        // Its mark is removed.
+        let marked = template(Some("2026-01-01T00:00:00Z"));
+        assert_eq!(write(&marked).await.unwrap(), TemplateWrite::Kept);
+        let spec = ResourceClaimTemplateSpec {
+            spec: Some(ResourceClaimSpec::default()),
+            ..ResourceClaimTemplateSpec::default()
+        };
+        let other = ResourceClaimTemplate { spec: Some(spec), ..wanted.clone() };
+        assert!(matches!(write(&other).await, Err(TemplateError::Differs { .. })));
+    }
+
     #[test]
     fn a_mark_is_removed_if_collection_may_be_near() {
         let now: Timestamp = "2026-01-01T02:00:00Z".parse().unwrap();

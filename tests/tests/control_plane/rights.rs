@@ -38,6 +38,12 @@ const ELSEWHERE: &[(&str, &str, &str, &str)] = &[
         "a pod that waits for a cell while another is free",
     ),
     ("admission", "events.k8s.io/events", "patch", "an event that happens again"),
+    (
+        "admission",
+        "resource.k8s.io/resourceclaimtemplates",
+        "get",
+        "two replicas create a template in the same moment",
+    ),
     ("admission", "scheduling.k8s.io/podgroups", "list", "API servers that have the group on"),
     ("admission", "scheduling.k8s.io/podgroups", "watch", "API servers that have the group on"),
     (

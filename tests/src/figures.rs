@@ -1,6 +1,6 @@
 //! Measurements and output that the benchmark programs share.
 
-use std::{fs, process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, fs, process::ExitCode, time::Duration};
 
 use anyhow::Context;
 
@@ -23,6 +23,62 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<u64> {
     }
     anyhow::ensure!(sum > 0, "the kernel does not count the CPU time of process {pid}");
     Ok(sum)
+}
+
+/// A program that this process has started.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// The process.
+    pub pid: u32,
+    /// The name of the program.
+    pub name: String,
+    /// The CPU time of all of its threads, ended ones too, in steps of 10 ms.
+    pub cpu: Duration,
+}
+
+/// The programs that this process has started and that run.
+pub fn children() -> Vec<Child> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(Child::read).collect()
+}
+
+impl Child {
+    /// `None` if the process is not a child of this one, or has ended.
+    fn read(pid: u32) -> Option<Self> {
+        /// `USER_HZ`, the unit of times in `/proc`.
+        const TICKS_A_SECOND: u64 = 100;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // After the name in parentheses: the state, the parent and so on (`proc_pid_stat(5)`).
+        let fields: Vec<_> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        if fields.get(1)?.parse() != Ok(std::process::id()) {
+            return None;
+        }
+        let [user, system] = [11, 12].map(|index| fields.get(index)?.parse::<u64>().ok());
+        let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let name = program.file_name()?.to_str()?.to_owned();
+        let cpu = Duration::from_millis((user? + system?) * 1_000 / TICKS_A_SECOND);
+        Some(Self { pid, name, cpu })
+    }
+}
+
+/// The CPU time so far of all programs that run, by name.
+pub fn cpu_times() -> BTreeMap<String, Duration> {
+    let mut times: BTreeMap<String, Duration> = BTreeMap::new();
+    for child in children() {
+        *times.entry(child.name).or_default() += child.cpu;
+    }
+    times
+}
+
+/// Prints the CPU time that each program took for each of `count` pods since `before`.
+#[expect(clippy::cast_precision_loss, reason = "for a person")]
+pub fn say_cpu(before: &BTreeMap<String, Duration>, count: usize) {
+    let each = cpu_times().into_iter().map(|(program, time)| {
+        let time = time.saturating_sub(before.get(&program).copied().unwrap_or_default());
+        format!("{program} {:.1}", time.as_secs_f64() * 1_000.0 / count.max(1) as f64)
+    });
+    say(&format!("  CPU ms a pod: {}", each.collect::<Vec<_>>().join(", ")));
 }
 
 /// Converts bytes for printing; no printed digit is lost.

@@ -17,7 +17,11 @@ use kube::{
     Api,
     api::{DeleteParams, ObjectMeta, PostParams},
 };
-use tests::{Check, ControlPlane, Scope, eventually, figures::percentile, suite::report};
+use tests::{
+    Check, ControlPlane, Scope, eventually,
+    figures::{cpu_times, percentile},
+    suite::report,
+};
 
 use super::{
     bars::Bars,
@@ -26,7 +30,6 @@ use super::{
     observer::{Observer, PodSteps},
     shapes::{BY_HAND, SHAPES, Shape},
     size::Size,
-    usage::cpu_times,
 };
 
 pub(crate) const LONG: Duration = Duration::from_mins(5);
@@ -98,7 +101,7 @@ struct Measured {
     cpu: BTreeMap<String, Duration>,
 }
 
-/// Measures every way in each round, in another order each time.
+/// Measures every way in each round, and each second round in reverse order: rates fall during the run.
 pub(crate) async fn measure(
     plane: &ControlPlane,
     (scope, observer): (&Scope, &Arc<Observer>),
@@ -112,7 +115,7 @@ pub(crate) async fn measure(
     let mut all: BTreeMap<Way, Measured> = BTreeMap::new();
     for round in 0..size.rounds {
         for step in 0..WAYS.len() {
-            let way = WAYS[(round + step) % WAYS.len()];
+            let way = WAYS[if round % 2 == 0 { step } else { WAYS.len() - 1 - step }];
             comparison.burst(way, round, size.burst, all.entry(way).or_default()).await?;
         }
     }

@@ -11,7 +11,7 @@ pub(crate) struct Size {
     pub(crate) nodes: usize,
     /// Pods that are created together when pods of different kinds are compared.
     pub(crate) burst: usize,
-    /// How often each kind is measured; 0 for not at all.
+    /// How often each kind is measured, an even number for a fair comparison; 0 for not at all.
     pub(crate) rounds: usize,
     /// How long pods, jobs and nodes come and go.
     pub(crate) load: Duration,
@@ -27,7 +27,7 @@ impl Size {
         Ok(Self {
             nodes: setting("DRANET_SCALE_NODES", 1_000)?,
             burst: setting("DRANET_SCALE_PODS", 60)?,
-            rounds: setting("DRANET_SCALE_ROUNDS", 3)?,
+            rounds: setting("DRANET_SCALE_ROUNDS", 4)?,
             load: Duration::from_secs(setting("DRANET_SCALE_SECONDS", 300)?),
             drivers: setting("DRANET_DRIVERS", 20)?,
         })

@@ -2,12 +2,11 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use tests::figures::{cpu_time, memory};
+use tests::figures::{Child, children, memory};
 use tokio::{task::JoinSet, time::interval};
 
 use super::observer::{Observer, PodCounts};
@@ -70,52 +69,25 @@ impl Sampler {
 /// CPU times of processes: what was seen last of each, and the sum of each program.
 #[derive(Debug, Default)]
 struct CpuTimes {
-    last: BTreeMap<u32, u64>,
+    last: BTreeMap<u32, Duration>,
     sums: BTreeMap<String, Duration>,
 }
 
 impl CpuTimes {
     fn look(&mut self) -> BTreeMap<String, ProgramUse> {
         let mut programs: BTreeMap<String, ProgramUse> = BTreeMap::new();
-        for (pid, name) in children() {
+        for Child { pid, name, cpu } in children() {
             // It may have ended meanwhile.
-            let (Ok(memory), Ok(cpu)) = (memory(pid, "VmRSS"), cpu_time(pid)) else { continue };
+            let Ok(memory) = memory(pid, "VmRSS") else { continue };
             let last = self.last.insert(pid, cpu).unwrap_or(cpu);
             let sum = self.sums.entry(name.clone()).or_default();
-            *sum += Duration::from_nanos(cpu.saturating_sub(last));
+            *sum += cpu.saturating_sub(last);
             let program = programs.entry(name).or_default();
             program.memory = program.memory.max(memory);
             program.cpu = *sum;
         }
         programs
     }
-}
-
-/// The CPU time so far of all programs that run, by name.
-pub(crate) fn cpu_times() -> BTreeMap<String, Duration> {
-    let mut times: BTreeMap<String, Duration> = BTreeMap::new();
-    for (pid, name) in children() {
-        // It may have ended meanwhile.
-        if let Ok(cpu) = cpu_time(pid) {
-            *times.entry(name).or_default() += Duration::from_nanos(cpu);
-        }
-    }
-    times
-}
-
-/// The processes that this one has started, with the names of their programs.
-fn children() -> Vec<(u32, String)> {
-    let own = std::process::id().to_string();
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // After the name in parentheses: the state and the parent's ID.
-        let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?;
-        let program = fs::read_link(format!("/proc/{pid}/exe")).ok().filter(|_| parent == own)?;
-        Some((pid, program.file_name()?.to_str()?.to_owned()))
-    })
-    .collect()
 }
 
 /// The mean memory of a program in a part of the samples; `None` if it did not run.

@@ -16,8 +16,12 @@ use kube::{
 };
 use serde_json::json;
 use tests::{
-    Check, ControlPlane, Extender, Options, SchedulerConfig, Scope, eventually, figures::say,
-    installation::Installation, machine::H100, random::Random, with_scope,
+    Check, ControlPlane, Extender, Options, SchedulerConfig, Scope, eventually,
+    figures::{cpu_times, say, say_cpu},
+    installation::Installation,
+    machine::H100,
+    random::Random,
+    with_scope,
 };
 use tokio::time::timeout;
 
@@ -58,8 +62,10 @@ pub(crate) async fn measure(args: Args) -> anyhow::Result<()> {
             ("the extender", Some(format!("http://{ours}"))),
         ];
         let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-        for _ in 0..args.repeats {
-            for (name, url) in &extenders {
+        for round in 0..args.repeats {
+            // In another order each time, since the rate falls during the run.
+            for step in 0..extenders.len() {
+                let (name, url) = &extenders[(round + step) % extenders.len()];
                 let rate = bind(&plane, scope, url.as_deref(), args.pods).await?;
                 say(&format!("{name}: {rate:.1} pods per second"));
                 rates.entry(name).or_default().push(rate);
@@ -111,15 +117,19 @@ async fn bind(
     let mut events = Box::pin(watch.applied_objects());
     plane.restart_scheduler(&config).await?;
     let (mut bound, mut first, mut last) = (BTreeSet::new(), None, Instant::now());
+    let mut cpu = BTreeMap::new();
     while bound.len() < count {
         let pod = timeout(LONG, events.try_next()).await??.context("the watch ended")?;
         if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
             && bound.insert(pod.name_any())
         {
             last = Instant::now();
-            first.get_or_insert(last);
+            if first.is_none() {
+                (first, cpu) = (Some(last), cpu_times());
+            }
         }
     }
+    say_cpu(&cpu, count - 1);
     let took = last.duration_since(first.context("pods were bound")?);
     let now = DeleteParams::default().grace_period(0);
     pods.delete_collection(&now, &ListParams::default()).await?;

@@ -113,6 +113,12 @@ impl Paths {
         self.run.join("ready").join(uid)
     }
 
+    /// Nothing is ever here. With NRI, a container of a claim that several pods can have mounts it, unless the
+    /// driver removes the mount since the interfaces are in that container's pod.
+    pub fn never(&self, uid: &str) -> PathBuf {
+        self.run.join("never").join(uid)
+    }
+
     /// The devices that had an interface in this boot.
     pub fn interfaces(&self) -> PathBuf {
         self.run.join("interfaces.json")

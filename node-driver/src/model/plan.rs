@@ -112,6 +112,11 @@ pub struct PlannedRdma {
 }
 
 impl Plan {
+    /// Whether the claim was made for one pod, from a template. Others can be named by any pod.
+    pub fn is_of_one_pod(&self) -> bool {
+        self.pod_claim_name.is_some()
+    }
+
     /// The interfaces that its pod gets.
     pub fn links(&self) -> impl Iterator<Item = &PlannedLink> {
         self.devices.iter().filter_map(|device| device.link.as_ref())

@@ -26,8 +26,9 @@ const DEVICES_FILE: &str = "/etc/dranet/devices.json";
 /// The NCCL topology file in containers.
 const NCCL_FILE: &str = "/etc/dranet/nccl-topology.xml";
 /// Directory in containers with a link to their pod's network namespace per claim.
-/// Containers do not need it, but cannot start while it is missing. The NRI plugin removes
-/// the mount from containers with a user namespace after the interfaces moved.
+/// Containers do not need it, but cannot start while it is missing. After the interfaces moved, the NRI
+/// plugin removes the mount from containers with a user namespace, and from those of a claim that several
+/// pods can have, whose link would be there for each of them.
 const NETWORK_DIR: &str = "/etc/dranet/network";
 /// Time after which the runtime aborts the hook.
 const HOOK_TIMEOUT_SECONDS: u32 = 30;
@@ -280,7 +281,8 @@ fn edits_of_claim(plan: &Plan, paths: &Paths, settings: &SpecSettings) -> Edits 
     let devices = devices_file.then(|| mount(paths.devices(uid), DEVICES_FILE));
     let nccl = nccl_topo_file.of(plan).map(|_| mount(paths.nccl(uid), NCCL_FILE));
     let waits = moves && mode == AttachMode::Nri;
-    let network = waits.then(|| mount(paths.ready(uid), network(uid)));
+    let there = if plan.is_of_one_pod() { paths.ready(uid) } else { paths.never(uid) };
+    let network = waits.then(|| mount(there, network(uid)));
     Edits {
         env: variables(plan, settings.environment),
         device_nodes: plan.rdma_cm.iter().map(|char| node(INFINIBAND, char, settings)).collect(),

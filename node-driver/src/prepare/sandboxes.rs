@@ -41,6 +41,8 @@ pub struct Sandbox {
 pub struct Inside {
     /// UIDs of its claims whose interfaces are in the sandbox.
     pub claims: Vec<String>,
+    /// Those of them that several pods can have.
+    pub shareable: Vec<String>,
     /// Whether the container has an RDMA device.
     pub has_rdma: bool,
     /// The plans whose interfaces moved just now.
@@ -126,9 +128,11 @@ impl LocalPreparer {
             self.check_numbers(&mut checkpoint, uid)?;
         }
         let plans: Vec<Plan> = moving(&checkpoint).filter(is_named).cloned().collect();
-        let claims = plans.iter().map(|plan| plan.claim.uid.clone()).collect();
+        let uid = |plan: &Plan| plan.claim.uid.clone();
+        let claims = plans.iter().map(uid).collect();
+        let shareable = plans.iter().filter(|plan| !plan.is_of_one_pod()).map(uid).collect();
         let has_rdma = with_rdma.contains(&true);
-        Ok(Inside { claims, has_rdma, moved: self.enter_all(plans, sandbox)? })
+        Ok(Inside { claims, shareable, has_rdma, moved: self.enter_all(plans, sandbox)? })
     }
 
     /// Whether a CDI device is one of this driver's.

@@ -13,8 +13,9 @@ pub(super) fn uid(claim: usize) -> String {
     format!("u-{claim}")
 }
 
-/// A claim as the API server has it. Each second one wants another configuration.
-pub(super) fn allocated(claim: usize) -> AllocatedClaim {
+/// A claim as the API server has it, made from a template or with a name for several pods. Each second one
+/// wants another configuration.
+pub(super) fn allocated(claim: usize, is_shared: bool) -> AllocatedClaim {
     let asked = json!({"interface": {"name": "net1", "mtu": 1400}});
     let other = json!({"interface": {"addresses": ["10.9.0.2/24"]}});
     let device = AllocatedDevice {
@@ -33,7 +34,7 @@ pub(super) fn allocated(claim: usize) -> AllocatedClaim {
     AllocatedClaim {
         claim: claim_ref(claim),
         pods: vec![PodRef { name: format!("pod-{claim}"), uid: format!("p-{claim}") }],
-        pod_claim_name: None,
+        pod_claim_name: (!is_shared).then(|| "nic".to_owned()),
         devices: vec![device],
         others: vec![],
     }

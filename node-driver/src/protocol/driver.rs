@@ -70,7 +70,7 @@ impl World {
     /// As `Preparer::prepare`, with an API server that answers.
     pub(super) fn prepare(&mut self, node: &mut Node, claim: usize, deaths: Deaths<'_>) {
         self.claims[claim].is_known = true;
-        let wanted = allocated(claim);
+        let wanted = allocated(claim, self.is_shared(claim));
         let gone = self.gone();
         let prepared = self.work(node, deaths, &|driver| {
             let machine = driver.read()?;

@@ -6,6 +6,7 @@ use super::node::{DEVICE, Node};
 use super::world::{Deaths, World};
 use crate::kernel::attach::played::Place;
 use crate::model::plan::Plan;
+use crate::prepare::cdi;
 use crate::prepare::local::LocalPreparer;
 use crate::prepare::sandboxes::Sandbox;
 use crate::runtime::hook::{AttachArgs, Container, attach};
@@ -76,17 +77,20 @@ impl World {
     ) {
         let uid = uid(self.pods[pod].claim);
         let (sandbox, ids) = (self.sandbox(node, pod).unwrap(), cdi_ids(node, &uid));
+        let mut unmounted = Vec::new();
         if self.runs() {
             let created = self.work(node, deaths.as_deref_mut(), &|driver| {
                 driver.create_container(&sandbox, &ids)
             });
-            if created.is_err() {
-                return;
+            match created {
+                Ok(inside) => unmounted = inside.shareable,
+                Err(_) => return,
             }
         }
-        self.start_with(node, pod);
+        self.start_with(node, pod, &unmounted);
+        // A driver that dies gives no answer.
         let worlds = deaths.into_iter().flat_map(|deaths| deaths.iter_mut());
-        worlds.for_each(|(_, world)| world.start_with(node, pod));
+        worlds.for_each(|(_, world)| world.start_with(node, pod, &[]));
     }
 
     pub(super) fn start_container_by_hook(
@@ -129,18 +133,22 @@ impl World {
             attached.is_ok()
         });
         if done == Some(true) {
-            self.start_with(node, pod);
+            self.start_with(node, pod, &[]);
         }
         [done.is_none(), ran && !self.runs()]
     }
 
-    /// The runtime starts a container, if all is there that the spec names.
-    fn start_with(&mut self, node: &mut Node, pod: usize) {
+    /// The runtime starts a container, if all is there that the spec names, but for what the driver has removed:
+    /// the mounts of these claims.
+    fn start_with(&mut self, node: &mut Node, pod: usize, unmounted: &[String]) {
         node.set(&self.state);
         let uid = uid(self.pods[pod].claim);
         let Some(spec) = read_json(&node.paths().cdi_spec(&uid)) else { return };
         let mounts = spec["containerEdits"]["mounts"].as_array().into_iter().flatten();
-        let mut mounts = mounts.filter_map(|mount| mount["hostPath"].as_str());
+        let is_kept = |mount: &&Value| {
+            !unmounted.iter().any(|uid| mount["containerPath"] == cdi::network(uid))
+        };
+        let mut mounts = mounts.filter(is_kept).filter_map(|mount| mount["hostPath"].as_str());
         if mounts.all(|path| Path::new(path).exists()) {
             self.set_container(pod, true);
             self.check_container(node, pod);

@@ -215,6 +215,11 @@ impl World {
         self.claims[claim].exists && self.claims[..claim].iter().all(|earlier| !earlier.exists)
     }
 
+    /// Whether several pods have the claim.
+    pub(super) fn is_shared(&self, claim: usize) -> bool {
+        self.pods.iter().filter(|pod| pod.claim == claim).count() > 1
+    }
+
     fn has_sandbox(&self, claim: usize) -> bool {
         self.pods.iter().any(|pod| pod.claim == claim && pod.sandbox.is_some())
     }

@@ -137,9 +137,29 @@ pub async fn create_user(
     create_bound(scope, pod(name, node, json!({"resourceClaimName": name}))?, node).await
 }
 
-/// Creates a pod without the scheduler, as a user of the claim with the same name. As with the
-/// scheduler, the claim is reserved for the pod before any kubelet sees the pod.
-pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Result<Pod> {
+/// Marks a claim as one that was made from the template of a pod, as kube-controller-manager does.
+pub async fn mark_as_from_template(scope: &Scope, claim: &str) -> anyhow::Result<()> {
+    let claims: Api<ResourceClaim> = scope.api();
+    let annotation = json!({"resource.kubernetes.io/pod-claim-name": "nics"});
+    let mark = Patch::Merge(json!({"metadata": {"annotations": annotation}}));
+    claims.patch(claim, &PatchParams::default(), &mark).await?;
+    Ok(())
+}
+
+/// Creates a pod without the scheduler, as a user of the claim with the same name.
+pub async fn create_bound(scope: &Scope, pod: Pod, node: &str) -> anyhow::Result<Pod> {
+    let claim = pod.metadata.name.clone().context("a pod has a name")?;
+    create_bound_with(scope, pod, &claim, node).await
+}
+
+/// Creates a pod without the scheduler, as the only user of this claim. As with the scheduler, the claim is
+/// reserved for the pod before any kubelet sees the pod.
+pub async fn create_bound_with(
+    scope: &Scope,
+    mut pod: Pod,
+    claim: &str,
+    node: &str,
+) -> anyhow::Result<Pod> {
     let name = pod.metadata.name.clone().context("a pod has a name")?;
     let spec = pod.spec.as_mut().context("a pod has a spec")?;
     spec.scheduler_name = Some("none".to_owned());
@@ -148,7 +168,7 @@ pub async fn create_bound(scope: &Scope, mut pod: Pod, node: &str) -> anyhow::Re
     let user = json!({"resource": "pods", "name": name, "uid": pod.metadata.uid});
     let status = json!({"status": {"reservedFor": [user]}});
     let claims: Api<ResourceClaim> = scope.api();
-    claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(status)).await?;
     let binding = json!({
         "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
         "target": {"kind": "Node", "name": node},

@@ -26,6 +26,7 @@ pub(crate) fn tests() -> Vec<Test> {
         by_nri_a_failure_to_attach_stops_the_pod_and_is_undone,
         by_nri_the_interface_comes_back_after_the_driver_was_killed,
         by_nri_a_pod_without_the_driver_waits_for_it,
+        by_nri_a_second_pod_of_a_claim_waits_for_the_driver,
         by_nri_a_pod_in_a_user_namespace_has_its_interface,
         by_nri_a_pod_in_a_user_namespace_waits_for_the_driver,
         by_nri_a_pod_in_a_user_namespace_waits_even_with_interface,
@@ -81,13 +82,37 @@ async fn by_nri_a_pod_without_the_driver_waits_for_it(
     with_machine(&plane, "nri-away", &[NIC], async |machine, scope| {
         // It prepares the claim, and ends when the runtime calls it.
         machine.start_driver(&[&NRI[..], &["--kill-at", "sandbox:record:before"]].concat()).await?;
-        user::create(scope, machine, Some(user::parameters())).await?;
+        user::create_from_template(scope, machine).await?;
         user::is_told(scope, "/run/ready/").await?;
         shell("ip link show rail0")?;
         machine.kill_driver();
         machine.start_driver(&NRI).await?;
         user::runs(scope, machine).await?;
         pods::delete(scope, "user").await
+    })
+    .await
+}
+
+/// Two pods have one claim, whose interface is in the first. While the driver is away, no container of the second
+/// one starts; afterwards it waits until the first one ends.
+async fn by_nri_a_second_pod_of_a_claim_waits_for_the_driver(
+    plane: Arc<ControlPlane>,
+) -> anyhow::Result<()> {
+    with_machine(&plane, "nri-second", &[NIC], async |machine, scope| {
+        machine.start_driver(&NRI).await?;
+        user::start(scope, machine).await?;
+        machine.kill_driver();
+        let second = pods::pod("second", &machine.name, json!({"resourceClaimName": "user"}))?;
+        pods::create_bound_with(scope, second, "user", &machine.name).await?;
+        user::pod_is_told(scope, "second", "/run/never/").await?;
+        machine.start_driver(&NRI).await?;
+        user::pod_is_told(scope, "second", "another running pod").await?;
+        user::has_its_interface(scope, machine).await?;
+        pods::delete(scope, "user").await?;
+        pods::running(scope, "second").await?;
+        let told = pods::told(scope, machine, "second").await?;
+        assert!(told.contains("net1 inet 192.168.7.5/24"), "{told}");
+        pods::delete(scope, "second").await
     })
     .await
 }
@@ -123,7 +148,7 @@ async fn waits_with_own_users(
     with_machine(plane, node, &[NIC], async |machine, scope| {
         machine.start_driver(&[&NRI[..], &["--kill-at", point]].concat()).await?;
         user::create_with_own_users(scope, machine).await?;
-        user::is_told(scope, "/run/ready/").await?;
+        user::is_told(scope, "/run/never/").await?;
         assert_eq!(shell("ip link show rail0").is_err(), is_inside, "{point}");
         let events = pods::events(scope, "user").await?;
         assert!(!events.iter().any(|event| event.starts_with("Started")), "{events:?}");

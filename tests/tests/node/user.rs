@@ -71,10 +71,25 @@ pub(crate) async fn has_its_interface(scope: &Scope, machine: &Machine) -> anyho
     Ok(())
 }
 
+/// Creates it with its parameters and a claim that no other pod can have, and does not wait.
+pub(crate) async fn create_from_template(scope: &Scope, machine: &Machine) -> anyhow::Result<()> {
+    let (device, parameters) = (NIC.device(), Some(parameters()));
+    pods::allocated_claim(scope, "user", &machine.name, &device, parameters).await?;
+    pods::mark_as_from_template(scope, "user").await?;
+    let pod = pods::pod("user", &machine.name, json!({"resourceClaimName": "user"}))?;
+    pods::create_bound(scope, pod, &machine.name).await?;
+    Ok(())
+}
+
 /// Waits for an event of the pod that contains this text.
 pub(crate) async fn is_told(scope: &Scope, words: &str) -> anyhow::Result<String> {
+    pod_is_told(scope, "user", words).await
+}
+
+/// The same of another pod.
+pub(crate) async fn pod_is_told(scope: &Scope, pod: &str, words: &str) -> anyhow::Result<String> {
     eventually(pods::POD, async || {
-        let events = pods::events(scope, "user").await?;
+        let events = pods::events(scope, pod).await?;
         let event = events.iter().find(|event| event.contains(words));
         Ok(event.map_or_else(
             || Check::NotYet(format!("{events:?}")),

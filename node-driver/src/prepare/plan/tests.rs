@@ -221,20 +221,27 @@ fn settings(attach: AttachMode) -> cdi::SpecSettings {
 
 #[test]
 fn with_nri_a_container_waits_for_its_sandbox_instead_of_a_hook() {
-    let claim = claim("u-1", vec![device("ib-1", None), device("eth-0", None)]);
-    let plan = decide(&claim, &[]).expect("possible");
-    let spec = cdi::spec(&plan, &paths(), &settings(AttachMode::Nri));
-    let edits = serde_json::to_value(spec).expect("JSON")["containerEdits"].clone();
-    assert_eq!(edits["hooks"], Value::Null);
-    let mounts = edits["mounts"].as_array().expect("mounts");
-    let waits_for = mounts.iter().find(|mount| mount["hostPath"] == "/run/dranet/ready/u-1");
-    let waits_for = waits_for.unwrap_or_else(|| panic!("{edits:#}"));
-    assert_eq!(waits_for["containerPath"], "/etc/dranet/network/u-1");
+    for (pod_claim_name, there) in [
+        (Some("nics"), "/run/dranet/ready/u-1"),
+        // Several pods can have it, and the file is there for each of them.
+        (None, "/run/dranet/never/u-1"),
+    ] {
+        let mut claim = claim("u-1", vec![device("ib-1", None), device("eth-0", None)]);
+        claim.pod_claim_name = pod_claim_name.map(str::to_owned);
+        let plan = decide(&claim, &[]).expect("possible");
+        let spec = cdi::spec(&plan, &paths(), &settings(AttachMode::Nri));
+        let edits = serde_json::to_value(spec).expect("JSON")["containerEdits"].clone();
+        assert_eq!(edits["hooks"], Value::Null);
+        let mounts = edits["mounts"].as_array().expect("mounts");
+        let waits_for = mounts.iter().find(|mount| mount["hostPath"] == there);
+        let waits_for = waits_for.unwrap_or_else(|| panic!("{edits:#}"));
+        assert_eq!(waits_for["containerPath"], "/etc/dranet/network/u-1");
+    }
 
     let nothing_moves = decide(&self::claim("u-2", vec![device("ib-1", None)]), &[]);
     let spec = cdi::spec(&nothing_moves.expect("possible"), &paths(), &settings(AttachMode::Nri));
     let text = serde_json::to_string(&spec).expect("JSON");
-    assert!(!text.contains("ready"), "{text}");
+    assert!(!text.contains("/etc/dranet/network"), "{text}");
 }
 
 #[test]

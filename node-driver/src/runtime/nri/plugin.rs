@@ -116,12 +116,13 @@ impl SandboxPlugin {
         if !devices.iter().any(|device| self.node.is_ours(device)) {
             return Ok(nothing());
         }
-        let Inside { claims, has_rdma, moved } = self
+        let Inside { claims, shareable, has_rdma, moved } = self
             .timed(Method::Attach, move |node| node.create_container(&sandbox, &devices))
             .await?;
         self.publish(moved);
         let locks = has_rdma && self.node.effects.settings.locked_memory;
-        Ok(adjustment(&container, &claims, locks))
+        let unmounted = if has_own_users(&container) { claims } else { shareable };
+        Ok(adjustment(&unmounted, locks))
     }
 
     /// Handles sandbox events of runtimes before NRI 0.10.
@@ -169,22 +170,23 @@ fn configure(request: &ConfigureRequest) -> Vec<u8> {
     ConfigureResponse { events }.encode_to_vec()
 }
 
-/// Removes the mounts that these claims' containers wait for, if the container has a user
-/// namespace. The CDI library asks for each mount of such a container with mapped user IDs
-/// (`withIDMapForBindMount`), which the kernel does not do for network namespaces. The
-/// interfaces are there, so the container need not wait.
+/// Whether the container has a user namespace. The CDI library asks for each mount of such a container with
+/// mapped user IDs (`withIDMapForBindMount`), which the kernel does not do for network namespaces.
+fn has_own_users(container: &Container) -> bool {
+    let mut namespaces = container.linux.iter().flat_map(|linux| &linux.namespaces);
+    namespaces.any(|namespace| namespace.r#type == "user")
+}
+
+/// Removes the mounts for which the container waits, of these claims. Their interfaces are there.
 ///
 /// Also lifts the limit of locked memory, if the container may lock its memory.
-fn adjustment(container: &Container, claims: &[String], locks: bool) -> Vec<u8> {
-    let mut namespaces = container.linux.iter().flat_map(|linux| &linux.namespaces);
-    let has_own_users = namespaces.any(|namespace| namespace.r#type == "user");
-    if !has_own_users && !locks {
+fn adjustment(unmounted: &[String], locks: bool) -> Vec<u8> {
+    if unmounted.is_empty() && !locks {
         return nothing();
     }
     // A minus sign marks what is removed (`MarkForRemoval`).
-    let mounts = claims
+    let mounts = unmounted
         .iter()
-        .filter(|_| has_own_users)
         .map(|uid| Mount { destination: format!("-{}", cdi::network(uid)) })
         .collect();
     let rlimits = locks.then(unlimited).into_iter().collect();
@@ -234,31 +236,31 @@ mod tests {
     }
 
     #[test]
-    fn mounts_are_removed_from_containers_with_a_user_namespace() {
+    fn a_container_has_a_user_namespace() {
         let namespace =
             |kind: &str| LinuxNamespace { r#type: kind.to_owned(), path: "/proc/7/ns".to_owned() };
         let with = |kinds: &[&str]| {
             let namespaces = kinds.iter().map(|kind| namespace(kind)).collect();
             Container { linux: Some(LinuxContainer { namespaces }), ..Container::default() }
         };
-        let claims = ["u-1".to_owned(), "u-2".to_owned()];
-        let answer = adjustment(&with(&["network", "user"]), &claims, false);
+        assert!(has_own_users(&with(&["network", "user"])));
+        assert!(!has_own_users(&with(&["network"])));
+        assert!(!has_own_users(&Container::default()));
+    }
+
+    #[test]
+    fn mounts_are_removed() {
+        let answer = adjustment(&["u-1".to_owned(), "u-2".to_owned()], false);
         let response = CreateContainerResponse::decode(&answer[..]).unwrap();
         let mounts = response.adjust.unwrap().mounts;
         let removed: Vec<_> = mounts.iter().map(|mount| mount.destination.as_str()).collect();
         assert_eq!(removed, ["-/etc/dranet/network/u-1", "-/etc/dranet/network/u-2"]);
-
-        for others in [with(&["network"]), Container::default()] {
-            assert_eq!(adjustment(&others, &claims, false), nothing());
-        }
-        let none = adjustment(&with(&["user"]), &[], false);
-        let none = CreateContainerResponse::decode(&none[..]).unwrap();
-        assert_eq!(none.adjust.unwrap().mounts, []);
+        assert_eq!(adjustment(&[], false), nothing());
     }
 
     #[test]
     fn the_limit_of_locked_memory_is_lifted_with_an_rdma_device() {
-        let answer = adjustment(&Container::default(), &["u-1".to_owned()], true);
+        let answer = adjustment(&[], true);
         let response = CreateContainerResponse::decode(&answer[..]).unwrap();
         let ContainerAdjustment { mounts, rlimits } = response.adjust.unwrap();
         assert_eq!((mounts, rlimits), (vec![], vec![unlimited()]));

@@ -48,6 +48,8 @@ pub const PLACEMENT_GROUP: &str = "c6c749e8-a38b-470e-8c94-2a7d00001bf0";
 /// The namespace of our programs.
 pub const NAMESPACE: &str = "dranet-system";
 const READY: Duration = Duration::from_secs(20);
+/// The least lease duration that programs take, in seconds.
+const LEASE_SECONDS_MIN: u32 = 3;
 /// The lifetime of tokens: nobody renews them, and a campaign takes hours.
 const TOKEN_SECONDS: i64 = 86_400;
 
@@ -65,6 +67,8 @@ pub struct Installation<'a> {
     api: String,
     /// What the clocks of programs that are started from now on are ahead by, in seconds.
     clock: i64,
+    /// The `--lease-seconds` of programs that are started from now on; `None` for their default.
+    lease_seconds: Option<u32>,
     extender: Option<RunningExtender>,
 }
 
@@ -117,6 +121,7 @@ impl<'a> Installation<'a> {
             preemptors: Vec::new(),
             api,
             clock: 0,
+            lease_seconds: Some(LEASE_SECONDS_MIN),
             extender: None,
         }
     }
@@ -362,6 +367,15 @@ impl<'a> Installation<'a> {
     /// Sets by how many seconds the clocks of programs that are started from now on are ahead.
     pub fn set_clock_ahead(&mut self, seconds: i64) {
         self.clock = seconds;
+    }
+
+    /// Lets programs that are started from now on keep their leases for as long as when deployed.
+    pub fn keep_default_leases(&mut self) {
+        self.lease_seconds = None;
+    }
+
+    fn lease_flag(&self) -> Option<String> {
+        self.lease_seconds.map(|seconds| format!("--lease-seconds={seconds}"))
     }
 
     /// A client with the permissions of a service account of `deploy`.

@@ -10,7 +10,7 @@ use kube::{
 };
 use serde_json::json;
 
-use super::{Installation, NAMESPACE, webhook::LEASE_SECONDS, webhook::SOON};
+use super::{Installation, NAMESPACE, webhook::SOON};
 use crate::{Check, Process, eventually, metrics, ports};
 
 const FABRIC: &str = "fabric-controller";
@@ -132,7 +132,7 @@ impl Installation<'_> {
         args: &[&str],
     ) -> anyhow::Result<ControllerReplica> {
         let operations = ports::free()?;
-        let mut all = vec![format!("--lease-seconds={LEASE_SECONDS}")];
+        let mut all: Vec<_> = self.lease_flag().into_iter().collect();
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let process = self.spawn(program, &format!("{program}-{index}"), operations, &all).await?;
         Ok(ControllerReplica { process, operations })

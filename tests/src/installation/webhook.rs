@@ -23,8 +23,6 @@ pub(super) const SOON: Duration = Duration::from_secs(30);
 const SERVICE: &str = "admission";
 const AUTHORITY: &str = "admission-authority";
 const MACHINES: &str = "admission-machines";
-/// The lease duration in seconds; the minimum allowed.
-pub(super) const LEASE_SECONDS: u32 = 3;
 /// The label on endpoints that the tests create.
 const OURS: &str = "dranet-tests=admission";
 
@@ -82,8 +80,8 @@ impl Installation<'_> {
     pub async fn start_replica(&mut self, index: usize, args: &[&str]) -> anyhow::Result<()> {
         let (address, port, operations) = (ports::address()?, ports::free()?, ports::free()?);
         let name = format!("{SERVICE}-{index}");
-        let mut all =
-            vec![format!("--listen={address}:{port}"), format!("--lease-seconds={LEASE_SECONDS}")];
+        let mut all = vec![format!("--listen={address}:{port}")];
+        all.extend(self.lease_flag());
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let process = self.spawn(SERVICE, &name, operations, &all).await?;
         let endpoints = json!({

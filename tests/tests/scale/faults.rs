@@ -33,7 +33,7 @@ use super::{
 };
 
 /// Longer than the leases of our programs here.
-const BEYOND_LEASE: Duration = Duration::from_secs(8);
+const BEYOND_LEASE: Duration = Duration::from_secs(20);
 /// The API server does not answer for so long.
 const STALL: Duration = Duration::from_secs(3);
 /// The API server refuses our requests, fails or is slow for so long.

@@ -13,7 +13,6 @@ use tokio::{
 use super::{
     lifetimes::Lifetimes,
     shapes::{SHAPES, job},
-    size::Size,
 };
 
 /// One of so many arrivals is a job.
@@ -37,14 +36,14 @@ pub(crate) struct Arrived {
 /// Creates pods and jobs until `stop`. Their names begin with the prefix.
 pub(crate) async fn arrive(
     (scope, prefix): (&Scope, &str),
-    size: Size,
+    per_second: f64,
     mut random: SeededRng,
     stop: impl Future,
 ) -> anyhow::Result<Arrived> {
     let lifetimes = Lifetimes::from_environment()?;
     let pods: Api<Pod> = scope.api();
     let jobs: Api<Job> = scope.api();
-    let mut tick = interval(Duration::from_secs_f64(1.0 / size.pods_per_second()));
+    let mut tick = interval(Duration::from_secs_f64(1.0 / per_second));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut stop, mut arrived) = (pin!(stop), Arrived::default());
     let mut requests: JoinSet<kube::Result<()>> = JoinSet::new();

@@ -61,6 +61,7 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
     let size = Size::from_environment()?;
     with_last_scope(plane.client(), async |scope| {
         let mut installation = Installation::install(&plane, scope).await?;
+        installation.keep_default_leases();
         let (kinds, scheduler) = prepare(&plane, scope, &mut installation, size).await?;
         let (observer, _watches) = observer::start(&plane.client());
         let _kubelets = kubelets::play(&plane.client(), &observer);
@@ -86,7 +87,8 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
             scheduler,
             random: random.clone(),
         };
-        let loading = load::arrive((scope, "load"), size, random.clone(), sleep(size.load));
+        let loading =
+            load::arrive((scope, "load"), size.pods_per_second(), random.clone(), sleep(size.load));
         let (arrived, away) = tokio::try_join!(loading, course.run(size))?;
         let samples = recorder.samples();
         report(&format!("{arrived:?}"));
@@ -123,7 +125,8 @@ async fn beside_faults(
         drop(done);
         anyhow::Ok(())
     };
-    let loading = load::arrive((scope, "beside-faults"), size, random, until_done);
+    let few = size.pods_per_second_beside_faults();
+    let loading = load::arrive((scope, "beside-faults"), few, random, until_done);
     let (arrived, ()) = tokio::try_join!(loading, failing)?;
     report(&format!("beside faults: {arrived:?}"));
     Ok(())

@@ -91,13 +91,19 @@ impl Machine {
 
     /// The first processes of all sandboxes and containers, from containerd.
     pub fn tasks(&self) -> anyhow::Result<Vec<i32>> {
+        let listed = self.listed_tasks()?;
+        let pids = listed.lines().filter_map(|line| line.split_whitespace().nth(1));
+        Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
+    }
+
+    /// A line for each of them: its ID, its first process, and its status.
+    pub fn listed_tasks(&self) -> anyhow::Result<String> {
         let ctr = crate::binaries::node("ctr")?;
         let socket = containerd::socket(self.folder.path());
         let (ctr, socket) = (ctr.display(), socket.display());
         let listed = shell(&format!("{ctr} --address {socket} --namespace k8s.io tasks list"))?;
-        // The output is `TASK PID STATUS` below a header.
-        let pids = listed.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
-        Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
+        // A header is above them.
+        Ok(listed.lines().skip(1).collect::<Vec<_>>().join("\n"))
     }
 }
 

@@ -169,7 +169,8 @@ impl<'a> Pods<'a> {
         let mut status = self.look_at_files(&machine.driver_files()?);
         let tasks = machine.tasks()?;
         if tasks.len() != 2 * self.wanted.len() {
-            status.push(format!("{} tasks for {} pods", tasks.len(), self.wanted.len()));
+            let listed = machine.listed_tasks()?;
+            status.push(format!("{} tasks for {} pods: {listed}", tasks.len(), self.wanted.len()));
         }
         for place in &PLACES {
             let (name, is_wanted) = (place.name, self.wanted.contains_key(place.name));

@@ -103,7 +103,7 @@ impl Inventory {
         self.change_taint_rule(name, None)
     }
 
-    /// Whether there is any DeviceTaintRule.
+    /// Whether there is any `DeviceTaintRule`.
     pub fn has_taint_rules(&self) -> bool {
         !self.taint_rules.is_empty()
     }

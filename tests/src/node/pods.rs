@@ -149,7 +149,7 @@ pub async fn mark_as_from_template(scope: &Scope, claim: &str) -> anyhow::Result
 /// Creates a pod without the scheduler, as a user of the claim with the same name.
 pub async fn create_bound(scope: &Scope, pod: Pod, node: &str) -> anyhow::Result<Pod> {
     let claim = pod.metadata.name.clone().context("a pod has a name")?;
-    create_bound_with(scope, pod, &claim, node).await
+    Box::pin(create_bound_with(scope, pod, &claim, node)).await
 }
 
 /// Creates a pod without the scheduler, as the only user of this claim. As with the scheduler, the claim is

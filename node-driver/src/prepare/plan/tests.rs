@@ -238,7 +238,7 @@ fn with_nri_a_container_waits_for_its_sandbox_instead_of_a_hook() {
         assert_eq!(waits_for["containerPath"], "/etc/dranet/network/u-1");
     }
 
-    let nothing_moves = decide(&self::claim("u-2", vec![device("ib-1", None)]), &[]);
+    let nothing_moves = decide(&claim("u-2", vec![device("ib-1", None)]), &[]);
     let spec = cdi::spec(&nothing_moves.expect("possible"), &paths(), &settings(AttachMode::Nri));
     let text = serde_json::to_string(&spec).expect("JSON");
     assert!(!text.contains("/etc/dranet/network"), "{text}");

@@ -14,6 +14,8 @@
 //! with mapped user IDs, but the kernel cannot map those of a network namespace. The plugin
 //! removes the mount from these containers when it answers the runtime, after the interfaces are
 //! in the sandbox. Without its answer the mount stays, and the container does not start.
+//! The same holds for containers of claims that several pods can have, whose link would be there for
+//! each of these pods.
 
 pub mod message;
 mod plugin;

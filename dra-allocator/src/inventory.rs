@@ -103,11 +103,6 @@ impl Inventory {
         self.change_taint_rule(name, None)
     }
 
-    /// Whether there is any `DeviceTaintRule`.
-    pub fn has_taint_rules(&self) -> bool {
-        !self.taint_rules.is_empty()
-    }
-
     fn change_taint_rule(&mut self, name: &str, new: Option<&Arc<TaintRule>>) -> Vec<Arc<str>> {
         let old = match new {
             Some(new) => self.taint_rules.insert(self.texts.text(name), new.clone()),

@@ -114,7 +114,7 @@ impl Controller {
         if watched.objects().pods.waiting().any(|(_, pod)| pod.ask.has_volumes()) {
             self.volumes.listed().await;
         }
-        let rules::ReadRules { begun, stray } = rules::read(&self.rules_there(memory).await?);
+        let rules::ReadRules { begun, stray } = rules::read(&self.list_rules().await?);
         if !stray.is_empty() {
             tracing::info!(rules = stray.len(), "Removing rules of a preemption that never began");
             self.remove_rules(&stray).await?;
@@ -201,9 +201,6 @@ impl Controller {
             }
             return Ok(false);
         }
-        if self.are_rules_new(memory).await? {
-            return Ok(true);
-        }
         let rules = match rules_of(decided) {
             Ok(rules) => rules,
             Err(error) => {
@@ -220,7 +217,6 @@ impl Controller {
             // Another round follows soon.
             return Ok(true);
         }
-        memory.may_have_rules = true;
         self.create_rules(&rules).await?;
         tracing::info!(pod = %first.pod.key, rules = rules.len(), "A preemption begins");
         self.report_decided(decided).await;

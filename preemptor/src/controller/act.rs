@@ -22,30 +22,8 @@ const RULE: &str = "DeviceTaintRule";
 const CLAIM: &str = "ResourceClaim";
 
 impl Controller {
-    /// The rules of preemptions. The API server is only asked if there may be some.
-    pub(super) async fn rules_there(
-        &self,
-        memory: &mut Memory,
-    ) -> Result<Vec<DeviceTaintRule>, ApiError> {
-        if !memory.may_have_rules && !self.view.read().inventory().has_taint_rules() {
-            return Ok(Vec::new());
-        }
-        let listed = self.list_rules().await?;
-        memory.may_have_rules = !listed.is_empty();
-        Ok(listed)
-    }
-
-    /// Whether there are rules that this round does not know, since it has not asked.
-    pub(super) async fn are_rules_new(&self, memory: &mut Memory) -> Result<bool, ApiError> {
-        if memory.may_have_rules {
-            return Ok(false);
-        }
-        memory.may_have_rules = !self.list_rules().await?.is_empty();
-        Ok(memory.may_have_rules)
-    }
-
     /// All rules of this program, directly from the API server.
-    async fn list_rules(&self) -> Result<Vec<DeviceTaintRule>, ApiError> {
+    pub(super) async fn list_rules(&self) -> Result<Vec<DeviceTaintRule>, ApiError> {
         let ours = ListParams::default().labels(label::PREEMPTION);
         let listed = self.rules().list(&ours).await;
         Ok(listed.map_err(reading(RULE, "all"))?.items)

@@ -28,8 +28,6 @@ pub(super) struct Memory {
     refusals: BTreeMap<String, (Instant, Duration)>,
     /// What was reported last about a pod, by UID.
     told: BTreeMap<String, String>,
-    /// Whether rules of preemptions may exist that the view does not show.
-    pub(super) may_have_rules: bool,
     /// Preemptions whose devices were released before the pods were bound.
     pub(super) followed: Vec<Followed>,
 }
@@ -50,7 +48,6 @@ impl Memory {
             looked_for_moves: None,
             refusals: BTreeMap::new(),
             told: BTreeMap::new(),
-            may_have_rules: true,
             followed: Vec::new(),
         }
     }

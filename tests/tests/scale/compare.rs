@@ -99,7 +99,7 @@ struct Measured {
     whole: Vec<Duration>,
     /// From the first request until the first pod was bound, of each round.
     first: Vec<Duration>,
-    /// Pods a second from the first that was bound to the last, in each round.
+    /// Pods a second from the first request until the last pod was bound, in each round.
     rates: Vec<f64>,
     /// The CPU time of each program while the pods were bound and deleted.
     cpu: BTreeMap<String, Duration>,
@@ -194,8 +194,8 @@ impl Comparison<'_> {
         }
         if let (Some(first), Some(last)) = (times.iter().min(), times.iter().max()) {
             measured.first.push(first.duration_since(begin));
-            let others = f64::from(u32::try_from(times.len() - 1)?);
-            measured.rates.push(others / last.duration_since(*first).as_secs_f64());
+            let count = f64::from(u32::try_from(times.len())?);
+            measured.rates.push(count / last.duration_since(begin).as_secs_f64());
         }
         self.delete(&pods).await?;
         measured.add_cpu(&cpu, cpu_times());

@@ -39,6 +39,7 @@ impl Size {
     pub(crate) fn pods_per_second(self) -> f64 {
         (self.nodes as f64 / 200.0).clamp(0.5, 1.5)
     }
+
     /// Fewer, so that a pod that is created when something fails waits for that alone.
     pub(crate) fn pods_per_second_beside_faults(self) -> f64 {
         self.pods_per_second() / 3.0

@@ -47,8 +47,9 @@ pub(crate) fn claim(bytes: &[u8]) {
     }
 }
 
-/// Host directories that containers may mount.
-const OWN: [&str; 2] = ["/var/lib/kubelet/plugins/dra.net/claims", "/run/dranet/ready"];
+/// Host directories that containers may mount, or wait for in vain.
+const OWN: [&str; 3] =
+    ["/var/lib/kubelet/plugins/dra.net/claims", "/run/dranet/ready", "/run/dranet/never"];
 
 /// Any plan that can be parsed renders to a spec, and none of its paths leaves this
 /// driver's directories, on the host or in the container.

@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 /// reason is unknown, but checks whether the reason `NotFound` is unknown.
 const NOT_FOUND: u16 = 404;
 
-/// The maximum age of a size while pods wait for it.
+/// The maximum age of a size while pods wait for it. It doubles, to [`STALE`], each time that nothing has
+/// changed: who waits long for room is not read every two seconds.
 const FRESH: Duration = Duration::from_secs(2);
 /// The maximum age of the size of a placed group, which may still change.
 const STALE: Duration = Duration::from_secs(30);
@@ -42,6 +43,10 @@ struct Known {
     is_read: bool,
     /// Its size when it was last read; `None` if it defines none.
     size: Option<Size>,
+    /// The pods that the group had then: an owner whose size changes soon creates or deletes some.
+    members: usize,
+    /// How often a read has found nothing new, one after another.
+    repeats: u32,
     tried: Option<Instant>,
     /// Why it could not be read, and the time until it is read again.
     failed: Option<(String, Duration)>,
@@ -70,27 +75,28 @@ impl Sizes {
         let now = Instant::now();
         let due = groups.iter().filter_map(|group| {
             let owner = self.owner(group)?.clone();
-            let age = if group.has_gated() { FRESH } else { STALE };
-            let is_due = self.known.get(&group.key).is_none_or(|known| known.is_due(age, now));
-            is_due.then(|| (group.key.clone(), owner))
+            let (has_gated, members) = (group.has_gated(), group.members.len());
+            let known = self.known.get(&group.key);
+            let is_due = known.is_none_or(|known| known.is_due(has_gated, members, now));
+            is_due.then(|| (group.key.clone(), members, owner))
         });
         let due: Vec<_> = due.collect();
         let read: Vec<_> = stream::iter(due)
-            .map(async |(key, owner)| {
+            .map(async |(key, members, owner)| {
                 let size = read(client, &key.namespace, &owner, &self.paths).await;
-                (key, size.map_err(|error| owner_unread(&owner, &error)))
+                (key, members, size.map_err(|error| owner_unread(&owner, &error)))
             })
             .buffer_unordered(TOGETHER)
             .collect()
             .await;
-        for (key, size) in read {
+        for (key, members, size) in read {
             let known = self.known.entry(key.clone()).or_default();
             if let Err(why) = &size
                 && known.failed.as_ref().is_none_or(|(before, _)| before != why)
             {
                 tracing::warn!(group = %key, why, "Owner of a group not read; trying again");
             }
-            known.update(size, now);
+            known.update(size, members, now);
         }
         let mut unread = Unread::default();
         for group in groups {
@@ -123,9 +129,19 @@ impl Sizes {
 }
 
 impl Known {
-    fn is_due(&self, age: Duration, now: Instant) -> bool {
-        let age = self.failed.as_ref().map_or(age, |(_, pause)| *pause);
+    fn is_due(&self, has_gated: bool, members: usize, now: Instant) -> bool {
+        let age = self.age_max(has_gated, members);
         self.tried.is_none_or(|tried| now.duration_since(tried) >= age)
+    }
+
+    /// How old what is known may be.
+    fn age_max(&self, has_gated: bool, members: usize) -> Duration {
+        match &self.failed {
+            Some((_, pause)) => *pause,
+            None if !has_gated => STALE,
+            None if members != self.members => FRESH,
+            None => FRESH.saturating_mul(1 << self.repeats.min(8)).min(STALE),
+        }
     }
 
     /// The time until an owner that could not be read is read again.
@@ -134,11 +150,13 @@ impl Known {
         Some((self.tried? + *pause).saturating_duration_since(now))
     }
 
-    fn update(&mut self, read: Result<Option<Size>, String>, now: Instant) {
+    fn update(&mut self, read: Result<Option<Size>, String>, members: usize, now: Instant) {
         self.tried = Some(now);
         match read {
             Ok(size) => {
-                (self.is_read, self.size) = (true, size);
+                let is_news = !self.is_read || size != self.size || members != self.members;
+                self.repeats = if is_news { 0 } else { self.repeats.saturating_add(1) };
+                (self.is_read, self.size, self.members) = (true, size, members);
                 self.failed = None;
             }
             Err(why) => {
@@ -196,18 +214,49 @@ mod tests {
         let (mut known, begin) = (Known::default(), Instant::now());
         let (mut now, mut reads) = (begin, 0);
         while now < begin + Duration::from_hours(1) {
-            assert!(known.is_due(FRESH, now));
-            known.update(Err("refused".to_owned()), now);
+            assert!(known.is_due(true, 2, now));
+            known.update(Err("refused".to_owned()), 2, now);
             reads += 1;
             now += known.retry_in(now).unwrap();
         }
         assert_eq!(reads, 35, "2, 4, 8, 16, 32, 64 and then 120 seconds apart");
         assert!(!known.is_read, "its pods wait");
         let size = Size { pods: 2, at_once: true };
-        known.update(Ok(Some(size)), now);
+        known.update(Ok(Some(size)), 2, now);
         assert_eq!((known.retry_in(now), known.size), (None, Some(size)));
-        known.update(Err("refused".to_owned()), now);
+        known.update(Err("refused".to_owned()), 2, now);
         assert_eq!(known.retry_in(now), Some(FRESH));
         assert_eq!((known.is_read, known.size), (true, Some(size)), "the last size stays");
+    }
+
+    #[test]
+    fn the_owner_of_pods_that_wait_for_long_is_read_more_and_more_rarely() {
+        let size = |pods| Ok(Some(Size { pods, at_once: true }));
+        let (mut known, mut now) = (Known::default(), Instant::now());
+        known.update(size(4), 2, now);
+        for (members, pods, seconds) in [
+            // Nothing new: twice as long each time.
+            (2, 4, 2),
+            (2, 4, 4),
+            (2, 4, 8),
+            (2, 4, 16),
+            (2, 4, 30),
+            // Its size is another: soon again.
+            (2, 3, 30),
+            (2, 3, 2),
+            (2, 3, 4),
+            // A pod more: its owner may have changed.
+            (3, 3, 2),
+            (3, 3, 2),
+            (3, 3, 4),
+        ] {
+            now += Duration::from_secs(seconds) - Duration::from_millis(1);
+            assert!(!known.is_due(true, members, now), "{members} {pods} {seconds}");
+            now += Duration::from_millis(1);
+            assert!(known.is_due(true, members, now), "{members} {pods} {seconds}");
+            known.update(size(pods), members, now);
+        }
+        assert!(!known.is_due(false, 4, now + STALE / 2), "its pods are placed");
+        assert!(known.is_due(false, 4, now + STALE));
     }
 }

@@ -134,13 +134,11 @@ pub fn is_triggered(pod: &Pod) -> bool {
 /// Reads the intent of a pod, where `resources` count as GPUs. `None` if the pod does not have the
 /// trigger annotation.
 pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denial> {
-    let annotations = annotations(pod);
-    let get = |name: &str| annotations.get(name).map(String::as_str);
-    let Some(trigger) = get(annotation::ALIGNED_NICS) else { return Ok(None) };
+    let Some(trigger) = text(pod, annotation::ALIGNED_NICS) else { return Ok(None) };
     let asked_nics = values::nics(trigger)?;
-    let asked_gpus = get(annotation::GPUS).map(values::gpus).transpose()?;
+    let asked_gpus = text(pod, annotation::GPUS).map(values::gpus).transpose()?;
     let limits = containers::limits(pod, trigger, resources, asked_gpus.is_some())?;
-    let named = get(annotation::CONTAINERS).map(|value| values::containers(value, pod));
+    let named = text(pod, annotation::CONTAINERS).map(|value| values::containers(value, pod));
     let shares = shares(pod, &limits, asked_gpus, named.transpose()?.as_deref(), trigger)?;
     check_containers(&shares, trigger)?;
     let gpus = shares.iter().map(|share| share.gpus.end).max().unwrap_or_default();
@@ -151,23 +149,24 @@ pub fn read(pod: &Pod, resources: &GpuResources) -> Result<Option<Intent>, Denia
     let nics = asked_nics.unwrap_or(gpus);
     // Whether the claim is also for the GPUs depends on the nodes.
     check_size(trigger, 0, nics)?;
-    let policy = values::policy(get(annotation::ALIGNMENT_POLICY))?;
+    let policy = values::policy(text(pod, annotation::ALIGNMENT_POLICY))?;
     let asker = Asker { pod, gpus, nics, shares: &shares, policy };
     let wishes = Wishes::read(&asker)?;
-    let class = |name: &'static str| get(name).map(|value| values::class(name, value)).transpose();
     Ok(Some(Intent {
         nics,
         gpus,
         resource: limits.resource,
-        level: get(annotation::ALIGNMENT).map(values::level).transpose()?,
+        level: text(pod, annotation::ALIGNMENT).map(values::level).transpose()?,
         policy,
-        pairing: values::pairing(get(annotation::PAIRING), gpus, nics)?,
-        is_pairing_named: get(annotation::PAIRING).is_some(),
-        gpu_class: class(annotation::GPU_CLASS)?,
-        nic_class: class(annotation::NIC_CLASS)?,
+        pairing: values::pairing(text(pod, annotation::PAIRING), gpus, nics)?,
+        is_pairing_named: text(pod, annotation::PAIRING).is_some(),
+        gpu_class: class(pod, annotation::GPU_CLASS)?,
+        nic_class: class(pod, annotation::NIC_CLASS)?,
         host_network: asker.is_on_host_network(),
-        nic_role: values::nic_role(get(annotation::NIC_ROLE))?,
-        waits_for_unknown: get(annotation::UNKNOWN_SHAPE).map(values::unknown_shape).transpose()?,
+        nic_role: values::nic_role(text(pod, annotation::NIC_ROLE))?,
+        waits_for_unknown: text(pod, annotation::UNKNOWN_SHAPE)
+            .map(values::unknown_shape)
+            .transpose()?,
         shares,
         wishes,
         trigger: trigger.to_owned(),
@@ -277,6 +276,15 @@ fn check_size(trigger: &str, gpus: u32, nics: u32) -> Result<(), Denial> {
 /// Names of the extended resources of device plugins that our claims replace.
 fn extended_resources() -> impl Iterator<Item = &'static str> {
     gpu_drivers::all().iter().flat_map(|driver| driver.extended_resources.iter().copied())
+}
+
+fn class(pod: &Pod, annotation: &'static str) -> Result<Option<String>, Denial> {
+    text(pod, annotation).map(|value| values::class(annotation, value)).transpose()
+}
+
+/// The value of an annotation.
+fn text<'p>(pod: &'p Pod, annotation: &str) -> Option<&'p str> {
+    annotations(pod).get(annotation).map(String::as_str)
 }
 
 fn annotations(pod: &Pod) -> &BTreeMap<String, String> {

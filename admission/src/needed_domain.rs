@@ -57,10 +57,11 @@ impl NeededDomain {
 /// or else the controller, or else the pod.
 fn owner(pod: &Pod) -> Option<OwnerReference> {
     let metadata = &pod.metadata;
-    let labels = metadata.labels.as_ref();
-    let label = |key: &str| labels.and_then(|labels| labels.get(key)).cloned();
-    if let (Some(name), Some(uid)) = (label(job_label::JOB_SET), label(job_label::JOB_SET_UID)) {
-        return Some(reference("jobset.x-k8s.io/v1alpha2", "JobSet", name, uid));
+    if let Some(labels) = &metadata.labels
+        && let Some(name) = labels.get(job_label::JOB_SET)
+        && let Some(uid) = labels.get(job_label::JOB_SET_UID)
+    {
+        return Some(reference("jobset.x-k8s.io/v1alpha2", "JobSet", name.clone(), uid.clone()));
     }
     let mut owners = metadata.owner_references.iter().flatten();
     if let Some(own) = owners.find(|owner| owner.controller == Some(true)) {

@@ -1,7 +1,7 @@
 //! Whether a new pod can get the devices of a node, and which free GPUs have lost their NICs.
 
 use crate::late_node::LateNode;
-use crate::node_devices::{NodeDevice, NodeDevices, Role, is_partly_used, partitions};
+use crate::node_devices::{NodeDevice, NodeDevices, Role, is_divided, is_partly_used, partitions};
 use crate::published_device::{PublishedDevice as _, Trouble};
 use crate::view::ClusterView;
 use std::collections::BTreeSet;
@@ -26,14 +26,12 @@ impl<'v> DeviceState<'v> {
         let in_use = view.inventory().state();
         let all: Vec<NodeDevice<'v>> = NodeDevice::all(view, node).collect();
         let partitions = partitions(&all);
-        let is_divided = |gpu: &NodeDevice<'_>| {
-            let parts = gpu.address.and_then(|address| partitions.get(&address));
-            parts.into_iter().flatten().any(|part| in_use.is_taken(part))
-        };
         let whole = all.iter().filter(|it| it.role != Role::Part);
         let states = whole.map(|it| {
             let trouble = it.device.trouble();
-            let is_taken = in_use.is_taken(it.device.id()) || (it.role.is_gpu() && is_divided(it));
+            let gpu = it.address.filter(|_| it.role.is_gpu());
+            let is_taken = in_use.is_taken(it.device.id())
+                || gpu.is_some_and(|gpu| is_divided(gpu, &partitions, in_use));
             Self {
                 published: *it,
                 is_free: trouble.is_none() && !is_taken,

@@ -29,13 +29,16 @@ const SUBDOMAIN_MAX: usize = 253;
 
 /// Whether a text is a DNS subdomain, as names of objects and of API groups are.
 pub fn is_subdomain(text: &str) -> bool {
-    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= SUBDOMAIN_MAX
         && text.split('.').all(|label| {
             label.bytes().all(|byte| is_letter(byte) || byte == b'-')
                 && label.bytes().next().is_some_and(is_letter)
                 && label.bytes().last().is_some_and(is_letter)
         })
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
 /// Labels.

@@ -61,12 +61,16 @@ pub fn list(name: &str) -> Option<&'static str> {
 fn of_word(word: &str) -> impl Iterator<Item = NicList> {
     LISTS.into_iter().filter_map(move |variable| {
         let (_, after) = word.split_once(&format!("{variable}="))?;
-        let is_part = |letter: char| letter.is_ascii_alphanumeric() || "_-.:,^=$".contains(letter);
         // Quotes are the shell's.
         let after = after.trim_start_matches(['"', '\'']);
         let value = after.split(|letter| !is_part(letter)).next().unwrap_or_default().to_owned();
         Some(NicList { variable, value, in_command: true })
     })
+}
+
+/// Whether a list can have this letter.
+fn is_part(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "_-.:,^=$".contains(letter)
 }
 
 #[cfg(test)]

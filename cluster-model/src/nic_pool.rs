@@ -231,21 +231,13 @@ impl NicPoolSpec {
     /// MTU if the claim does not set them.
     #[must_use]
     pub fn complete(&self, mut config: NetworkConfig, addresses: Vec<IpPrefix>) -> NetworkConfig {
-        let gateway = |is_v4: bool| {
-            self.ranges
-                .iter()
-                .filter(|range| {
-                    range.cidr.address.is_ipv4() == is_v4
-                        && addresses.iter().any(|own| range.cidr.contains(own.address))
-                })
-                .find_map(|range| range.gateway)
-        };
         let routes = self.routes.iter().filter(|it| {
             let is_v4 = it.destination.address.is_ipv4();
             addresses.iter().any(|own| own.address.is_ipv4() == is_v4)
         });
         let routes = routes.map(|route| {
-            let gateway = route.gateway.or_else(|| gateway(route.destination.address.is_ipv4()));
+            let is_v4 = route.destination.address.is_ipv4();
+            let gateway = route.gateway.or_else(|| self.gateway(is_v4, &addresses));
             let scope = if gateway.is_some() { 0 } else { SCOPE_LINK };
             RouteConfig { destination: route.destination, gateway, source: None, scope, table: 0 }
         });
@@ -258,17 +250,25 @@ impl NicPoolSpec {
         config
     }
 
+    /// The router of the networks of these addresses in an IP family.
+    fn gateway(&self, is_v4: bool, addresses: &[IpPrefix]) -> Option<IpAddr> {
+        let mut ranges = self.ranges.iter().filter(|range| {
+            range.cidr.address.is_ipv4() == is_v4
+                && addresses.iter().any(|own| range.cidr.contains(own.address))
+        });
+        ranges.find_map(|range| range.gateway)
+    }
+
     /// The status of the pool while these addresses are taken.
     pub fn status(&self, taken: &[IpPrefix]) -> NicPoolStatus {
         let families = self.addresses();
-        let number = |count: u128| i64::try_from(count).unwrap_or(i64::MAX);
         let all: Vec<_> = families
             .iter()
             .map(|family| {
                 let own = taken.iter().filter(|it| it.address.is_ipv4() == family.is_v4());
                 let inside = own.clone().filter(|it| family.contains(it.address)).count();
                 let free = family.count().saturating_sub(inside as u128);
-                (number(family.count()), number(own.count() as u128), number(free))
+                (saturated(family.count()), saturated(own.count() as u128), saturated(free))
             })
             .collect();
         NicPoolStatus {
@@ -277,6 +277,10 @@ impl NicPoolSpec {
             free: all.iter().map(|it| it.2).min().unwrap_or_default(),
         }
     }
+}
+
+fn saturated(count: u128) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 impl NicAddressSpec {

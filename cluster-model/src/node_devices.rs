@@ -120,14 +120,13 @@ impl<'a> NodeDevices<'a> {
         let partitions = partitions(&published);
         let (gpus, nics) = (BTreeMap::new(), BTreeMap::new());
         let mut devices = Self { node, topology, gpus, nics, partitions };
-        let rank = |nic: &Device| drivers.iter().position(|driver| *driver.driver == *nic.driver());
         for NodeDevice { device, role, address, .. } in published {
             let Some(address) = address else { continue };
             match role {
                 Role::Gpu => _ = devices.gpus.insert(address, device),
                 Role::Nic | Role::Place => {
-                    let Some(own) = rank(device) else { continue };
-                    let known = devices.nics.get(&address).and_then(|known| rank(known));
+                    let Some(own) = rank(device, drivers) else { continue };
+                    let known = devices.nics.get(&address).and_then(|known| rank(known, drivers));
                     if known.is_none_or(|known| own <= known) {
                         devices.nics.insert(address, device);
                     }
@@ -151,35 +150,55 @@ impl<'a> NodeDevices<'a> {
     /// The level within which a plan keeps GPUs and NICs at least: a NUMA node, or a socket on a machine
     /// whose sockets have several.
     pub fn planned_level(&self) -> Level {
-        let cells = |level| -> BTreeSet<_> {
-            self.cells(level).into_iter().map(|cell| (cell.gpus, cell.nics)).collect()
-        };
-        if cells(Level::Socket) == cells(Level::Numa) { Level::Numa } else { Level::Socket }
+        let is_same = self.devices_by_cell(Level::Socket) == self.devices_by_cell(Level::Numa);
+        if is_same { Level::Numa } else { Level::Socket }
+    }
+
+    fn devices_by_cell(&self, level: Level) -> BTreeSet<(Vec<PciAddress>, Vec<PciAddress>)> {
+        self.cells(level).into_iter().map(|cell| (cell.gpus, cell.nics)).collect()
     }
 
     /// The number of cells with GPUs and compute NICs of which no device is in use.
     pub fn whole_cells(&self, level: Level, in_use: &AllocatedState) -> usize {
-        let free =
-            |device: Option<&&Device>| device.is_some_and(|device| !in_use.is_taken(device.id()));
-        let is_compute = |address: &&PciAddress| {
-            let Some(nic) = self.nics.get(*address) else { return false };
-            nic.nic_role_in(Some(self.topology), Some(**address)) == NicRole::Compute
-        };
-        let undivided = |gpu: &PciAddress| {
-            let mut parts = self.partitions.get(gpu).into_iter().flatten();
-            parts.all(|part| !in_use.is_taken(part))
-        };
         self.cells(level)
             .iter()
             .filter(|cell| {
-                let mut nics = cell.nics.iter().filter(is_compute).peekable();
+                let mut nics = cell.nics.iter().filter(|nic| self.is_compute(**nic)).peekable();
                 !cell.gpus.is_empty()
                     && nics.peek().is_some()
-                    && cell.gpus.iter().all(|gpu| free(self.gpus.get(gpu)) && undivided(gpu))
-                    && nics.all(|nic| free(self.nics.get(nic)))
+                    && cell.gpus.iter().all(|gpu| self.is_gpu_unused(*gpu, in_use))
+                    && nics.all(|nic| is_unused(self.nics.get(nic), in_use))
             })
             .count()
     }
+
+    fn is_compute(&self, address: PciAddress) -> bool {
+        let Some(nic) = self.nics.get(&address) else { return false };
+        nic.nic_role_in(Some(self.topology), Some(address)) == NicRole::Compute
+    }
+
+    fn is_gpu_unused(&self, gpu: PciAddress, in_use: &AllocatedState) -> bool {
+        is_unused(self.gpus.get(&gpu), in_use) && !is_divided(gpu, &self.partitions, in_use)
+    }
+}
+
+/// The place of the driver of a NIC among these.
+fn rank(nic: &Device, drivers: &[NicDriver]) -> Option<usize> {
+    drivers.iter().position(|driver| *driver.driver == *nic.driver())
+}
+
+fn is_unused(device: Option<&&Device>, in_use: &AllocatedState) -> bool {
+    device.is_some_and(|device| !in_use.is_taken(device.id()))
+}
+
+/// Whether a partition of a GPU is in use.
+pub(crate) fn is_divided(
+    gpu: PciAddress,
+    partitions: &BTreeMap<PciAddress, Vec<DeviceId>>,
+    in_use: &AllocatedState,
+) -> bool {
+    let mut parts = partitions.get(&gpu).into_iter().flatten();
+    parts.any(|part| in_use.is_taken(part))
 }
 
 /// Returns true if claims hold parts of a device, and another claim could get a part too.

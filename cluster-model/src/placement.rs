@@ -60,13 +60,16 @@ impl Affinity {
     /// about the node (`PreFilter` of `plugins/nodeaffinity`).
     pub(crate) fn names_others(&self, node: &str) -> bool {
         let Self(NodeSelector { terms }) = self;
-        let is_other = |field: &Requirement| {
-            *field.key == *"metadata.name"
-                && *field.operator == *"In"
-                && field.values.iter().all(|name| **name != *node)
-        };
-        !terms.is_empty() && terms.iter().all(|term| term.match_fields.iter().any(is_other))
+        !terms.is_empty()
+            && terms.iter().all(|term| term.match_fields.iter().any(|it| excludes(it, node)))
     }
+}
+
+/// Whether a requirement names nodes, but not this one.
+fn excludes(field: &Requirement, node: &str) -> bool {
+    *field.key == *"metadata.name"
+        && *field.operator == *"In"
+        && field.values.iter().all(|name| **name != *node)
 }
 
 /// A node selector in the allocator's form.

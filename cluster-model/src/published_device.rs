@@ -167,14 +167,16 @@ pub trait PublishedDevice {
 
     /// The name by which the graph of its node knows a NIC, if its driver publishes one.
     fn graph_name(&self) -> Option<NicName<'_>> {
-        let name = |source| match source {
-            NameSource::Device => Some(self.name()),
-            NameSource::Attribute(attribute) => self.text(attribute),
+        let known = nic_drivers::by_name(self.driver())?.graph_name?;
+        let (GraphName::RdmaDevice(source) | GraphName::Interface(source)) = known;
+        let name = match source {
+            NameSource::Device => self.name(),
+            NameSource::Attribute(attribute) => self.text(attribute)?,
         };
-        match nic_drivers::by_name(self.driver())?.graph_name? {
-            GraphName::RdmaDevice(source) => name(source).map(NicName::RdmaDevice),
-            GraphName::Interface(source) => name(source).map(NicName::Interface),
-        }
+        Some(match known {
+            GraphName::RdmaDevice(_) => NicName::RdmaDevice(name),
+            GraphName::Interface(_) => NicName::Interface(name),
+        })
     }
 
     /// What a NIC is for, if its driver publishes it.
@@ -358,8 +360,8 @@ pub fn is_place(device: &str) -> bool {
 pub fn address_in_name(name: &str) -> Option<PciAddress> {
     let name = name.strip_prefix("pci-").unwrap_or(name);
     let mut parts = name.split('-');
-    let mut part = || parts.next();
-    let (domain, bus, slot, function) = (part()?, part()?, part()?, part()?);
+    let (domain, bus) = (parts.next()?, parts.next()?);
+    let (slot, function) = (parts.next()?, parts.next()?);
     format!("{domain}:{bus}:{slot}.{function}").parse().ok()
 }
 

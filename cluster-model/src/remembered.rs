@@ -47,15 +47,15 @@ impl Remembered {
     pub fn new(node: Node, slices: Vec<ResourceSlice>, topology: NodeTopology) -> Self {
         let mut labels = node.metadata.labels.unwrap_or_default();
         labels.remove(HOSTNAME_LABEL);
-        let named = |labels| ObjectMeta { labels, ..ObjectMeta::default() };
+        let metadata = ObjectMeta { labels: Some(labels), ..ObjectMeta::default() };
         let status = node.status.and_then(plugin_status);
-        let node = Node { metadata: named(Some(labels)), status, ..Node::default() };
-        let topology = NodeTopology { metadata: named(None), ..topology };
+        let node = Node { metadata, status, ..Node::default() };
+        let topology = NodeTopology { metadata: ObjectMeta::default(), ..topology };
         Self {
             node,
             slices: slices
                 .into_iter()
-                .map(|slice| ResourceSlice { metadata: named(None), ..slice })
+                .map(|slice| ResourceSlice { metadata: ObjectMeta::default(), ..slice })
                 .collect(),
             topology,
         }

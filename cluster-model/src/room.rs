@@ -147,13 +147,14 @@ impl<'a> Room<'a> {
     /// its own (`addGENominatedPods` in `pkg/scheduler/framework/runtime/framework.go`). They hold no
     /// devices.
     fn beside_nominated(&self, ask: &Ask) -> Cow<'_, Self> {
-        let is_before = |it: &&Nominated<'_>| it.ask.priority >= ask.priority;
-        if self.nominated.iter().find(is_before).is_none() {
+        let before = self.nominated.iter().filter(|it| it.ask.priority >= ask.priority);
+        let mut before = before.peekable();
+        if before.peek().is_none() {
             return Cow::Borrowed(self);
         }
         let mut room = self.clone();
         room.nominated.clear();
-        for Nominated { node, ask, .. } in self.nominated.iter().filter(is_before) {
+        for Nominated { node, ask, .. } in before {
             room.put(node, ask, Vec::new());
         }
         Cow::Owned(room)
@@ -167,8 +168,10 @@ impl<'a> Room<'a> {
         let mut waiting = self.nodes.waiting();
         let own =
             waiting.find(|(key, _)| *key.name == *pod.name && *key.namespace == *pod.namespace);
-        let of_own = |added: &Placed| own.is_some_and(|(_, own)| Arc::ptr_eq(&added.ask, &own.ask));
-        if let Some(index) = self.added.iter().position(of_own) {
+        let added = own.and_then(|(_, own)| {
+            self.added.iter().position(|added| Arc::ptr_eq(&added.ask, &own.ask))
+        });
+        if let Some(index) = added {
             let Placed { node, ask, .. } = self.added.swap_remove(index);
             self.used.entry(node).or_default().add(ask.usage(), -1);
         }

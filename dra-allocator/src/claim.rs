@@ -149,15 +149,19 @@ impl Toleration {
     /// Returns true if the taint is tolerated (`ToleratesTaint` in
     /// `k8s.io/dynamic-resource-allocation/resourceclaim`).
     pub fn tolerates(&self, taint: &DeviceTaint) -> bool {
-        let wildcard = |own: &Arc<str>, other: &Arc<str>| own.is_empty() || own == other;
-        wildcard(&self.effect, &taint.effect)
-            && wildcard(&self.key, &taint.key)
+        covers(&self.effect, &taint.effect)
+            && covers(&self.key, &taint.key)
             && match &*self.operator {
                 "Exists" => true,
                 "" | "Equal" => self.value == taint.value,
                 _ => false,
             }
     }
+}
+
+/// Whether a part of a toleration, empty for all, matches that of a taint.
+fn covers(own: &Arc<str>, other: &Arc<str>) -> bool {
+    own.is_empty() || own == other
 }
 
 /// A constraint between devices of a claim.

@@ -306,10 +306,10 @@ impl Device {
     /// Returns the device without the attribute published under this name.
     #[must_use]
     pub fn without_attribute(&self, name: &str) -> Self {
-        let kept = || self.attributes.iter().filter(|(known, _)| known.as_str() != name);
-        let names = kept().map(|(known, _)| known.clone()).collect();
-        let values = kept().map(|(_, value)| value.clone()).collect();
-        Self { attributes: Attributes::new(names, values), ..self.clone() }
+        let kept = self.attributes.iter().filter(|(known, _)| known.as_str() != name);
+        let (names, values): (Vec<_>, Vec<_>) =
+            kept.map(|(known, value)| (known.clone(), value.clone())).unzip();
+        Self { attributes: Attributes::new(names.into(), values.into()), ..self.clone() }
     }
 
     /// Returns the device with this value of the attribute, which is published under this name.

@@ -237,10 +237,10 @@ impl AttemptInputs<'_> {
         selector: &Selector,
         devices: &[&'d Device],
     ) -> Result<(Vec<&'d Device>, Vec<&'d Device>), Failure> {
-        let expression = || selector.expression().clone();
+        let expression = selector.expression();
         let compiled = selector
             .compiled(self.budget)
-            .map_err(|error| Failure::Compile { expression: expression(), error })?;
+            .map_err(|error| Failure::Compile { expression: expression.clone(), error })?;
         let (mut passed, mut refused) = (Vec::new(), Vec::new());
         for device in devices {
             match compiled.matches_with(device, self.settings, self.budget) {
@@ -248,7 +248,7 @@ impl AttemptInputs<'_> {
                 Ok(false) => refused.push(*device),
                 Err(_) if self.state.contains(&device.id) => refused.push(*device),
                 Err(error) => {
-                    let (expression, device) = (expression(), device.id.clone());
+                    let (expression, device) = (expression.clone(), device.id.clone());
                     return Err(Failure::Runtime { expression, device, error });
                 }
             }
@@ -289,18 +289,12 @@ impl AttemptInputs<'_> {
         if !self.settings.gates.device_taints {
             return Ok(devices);
         }
-        let untolerated = |device: &&Device| {
-            let mut taints = device.taints().iter().filter(|taint| taint.prevents_allocation());
-            let tolerated =
-                |taint: &DeviceTaint| ask.tolerations.iter().any(|t| t.tolerates(taint));
-            taints.find(|taint| !tolerated(taint)).cloned()
-        };
         let (tainted, left): (Vec<_>, Vec<_>) =
-            devices.into_iter().partition(|device| untolerated(device).is_some());
+            devices.into_iter().partition(|device| untolerated(ask, device).is_some());
         if left.len() < needed {
-            let tainted = tainted.iter();
-            let taints =
-                tainted.filter_map(|device| Some((device.id.clone(), untolerated(device)?)));
+            let taints = tainted
+                .iter()
+                .filter_map(|device| Some((device.id.clone(), untolerated(ask, device)?.clone())));
             return Err(Failure::Tainted(taints.collect()));
         }
         Ok(left)
@@ -344,6 +338,12 @@ impl AttemptInputs<'_> {
         }
         Ok(left)
     }
+}
+
+/// The first taint of a device that keeps a request from it.
+fn untolerated<'d>(ask: &Ask, device: &'d Device) -> Option<&'d DeviceTaint> {
+    let mut taints = device.taints().iter().filter(|taint| taint.prevents_allocation());
+    taints.find(|taint| !ask.tolerations.iter().any(|known| known.tolerates(taint)))
 }
 
 /// The attributes that an expression reads in the usual form and that none of the devices has.

@@ -111,11 +111,10 @@ impl Inventory {
         if old.as_ref() == new {
             return Vec::new();
         }
-        let concerns = |slice: &Slice| old.iter().chain(new).any(|rule| rule.concerns(slice));
         let changed: Vec<Arc<str>> = self
             .slices
             .all()
-            .filter(|slice| concerns(slice))
+            .filter(|slice| old.iter().chain(new).any(|rule| rule.concerns(slice)))
             .map(|slice| slice.name.clone())
             .collect();
         self.texts.tidy();

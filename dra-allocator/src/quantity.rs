@@ -218,9 +218,7 @@ enum Multiplier {
 }
 
 fn suffix(text: &str) -> Option<(Multiplier, Format)> {
-    let decimal = |exponent| Some((Multiplier::Ten(exponent), Format::DecimalSi));
-    let binary = |exponent| Some((Multiplier::Two(exponent), Format::BinarySi));
-    match text {
+    Some(match text {
         "n" => decimal(-9),
         "u" => decimal(-6),
         "m" => decimal(-3),
@@ -239,9 +237,17 @@ fn suffix(text: &str) -> Option<(Multiplier, Format)> {
         "Ei" => binary(60),
         _ => {
             let digits = text.strip_prefix(['e', 'E'])?;
-            Some((Multiplier::Ten(digits.parse().ok()?), Format::DecimalExponent))
+            (Multiplier::Ten(digits.parse().ok()?), Format::DecimalExponent)
         }
-    }
+    })
+}
+
+fn decimal(exponent: i32) -> (Multiplier, Format) {
+    (Multiplier::Ten(exponent), Format::DecimalSi)
+}
+
+fn binary(exponent: u32) -> (Multiplier, Format) {
+    (Multiplier::Two(exponent), Format::BinarySi)
 }
 
 /// The parts of a quantity's text (`parseQuantityString`).

@@ -34,11 +34,11 @@ pub(crate) struct Features {
 
 impl Features {
     pub(crate) fn new(devices: &[Device]) -> Self {
-        let consumptions = || devices.iter().flat_map(Device::consumes_counters);
+        let mut consumptions = devices.iter().flat_map(Device::consumes_counters);
         Self {
             binding_conditions: devices.iter().any(|d| !d.binding_conditions().is_empty()),
-            counters: consumptions().next().is_some(),
-            compatibility_groups: consumptions().any(|c| !c.compatibility_groups.is_empty()),
+            counters: devices.iter().any(|d| !d.consumes_counters().is_empty()),
+            compatibility_groups: consumptions.any(|c| !c.compatibility_groups.is_empty()),
         }
     }
 }

@@ -50,28 +50,23 @@ pub fn survey<'i, 'n>(
 ) -> Survey<'i, 'n> {
     let unlimited = Budget::unlimited();
     let budget = limits.budget.unwrap_or(&unlimited);
-    let ask = |node| {
-        let attempt = allocate(inventory, node, claims, state, settings, limits);
-        Group { nodes: vec![node], attempt }
-    };
     let mut groups: Vec<Group<'n>> = Vec::new();
     let mut keys = Keys::new(inventory, claims, state, settings, budget);
     let mut known: HashMap<Box<[usize]>, usize> = HashMap::default();
     for node in nodes {
-        let Some(key) = keys.of(node) else {
-            groups.push(ask(node));
-            continue;
-        };
-        if let Some(number) = known.get(key) {
+        let key = keys.of(node);
+        if let Some(number) = key.and_then(|key| known.get(key)) {
             groups[*number].nodes.push(node);
             continue;
         }
-        let group = ask(node);
+        let attempt = allocate(inventory, node, claims, state, settings, limits);
         // The text of an error names devices, so errors are computed per node.
-        if !matches!(group.attempt.outcome, Outcome::Failed(_)) {
+        if let Some(key) = key
+            && !matches!(attempt.outcome, Outcome::Failed(_))
+        {
             known.insert(key.into(), groups.len());
         }
-        groups.push(group);
+        groups.push(Group { nodes: vec![node], attempt });
     }
     Survey { inventory, groups }
 }

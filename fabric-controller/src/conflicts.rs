@@ -11,6 +11,7 @@ use crate::node_label::label_value;
 use cluster_model::fabric_level::FabricLevel;
 use cluster_model::names::label::{NODE_FABRIC, NODE_FABRIC_FROM};
 use cluster_model::view::ClusterView;
+use dra_allocator::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -143,8 +144,8 @@ fn of_level(
     sources: &[String],
 ) -> Option<Said> {
     let node = view.inventory().node(node)?;
-    let label = |key: &str| node.labels.get(key).map(|value| &**value).filter(|it| !it.is_empty());
-    let own = label(level.label()).filter(|_| label(level.source_label()).is_none());
+    let own = filled_label(node, level.label());
+    let own = own.filter(|_| filled_label(node, level.source_label()).is_none());
     let own = own.map(|value| (OPERATOR.to_owned(), value.to_owned()));
     let mut has_layer = false;
     let others = sources.iter().filter_map(|key| {
@@ -153,9 +154,14 @@ fn of_level(
         (!is_farther).then(|| (key.clone(), value))
     });
     let mut all: Said = own.into_iter().chain(others).collect();
-    let fabric = label(NODE_FABRIC).filter(|_| level == FabricLevel::Nvlink && !all.is_empty());
+    let fabric = filled_label(node, NODE_FABRIC);
+    let fabric = fabric.filter(|_| level == FabricLevel::Nvlink && !all.is_empty());
     all.extend(fabric.map(|fabric| (NODE_FABRIC.to_owned(), fabric.to_owned())));
     Some(all)
+}
+
+fn filled_label<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
+    node.label(key).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

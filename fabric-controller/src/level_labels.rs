@@ -29,14 +29,16 @@ impl FromStr for LevelSource {
     type Err = BadLevelSource;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || BadLevelSource(text.to_owned());
-        let (level, labels) = text.split_once('=').ok_or_else(bad)?;
-        let level = FabricLevel::named(level).ok_or_else(bad)?;
+        Self::parse(text).ok_or_else(|| BadLevelSource(text.to_owned()))
+    }
+}
+
+impl LevelSource {
+    fn parse(text: &str) -> Option<Self> {
+        let (level, labels) = text.split_once('=')?;
+        let level = FabricLevel::named(level)?;
         let labels: Vec<_> = labels.split(',').map(str::to_owned).collect();
-        if labels.iter().any(|label| !is_key(label)) {
-            return Err(bad());
-        }
-        Ok(Self { level, labels })
+        labels.iter().all(|label| is_key(label)).then_some(Self { level, labels })
     }
 }
 
@@ -54,7 +56,6 @@ pub struct LevelSources(BTreeMap<FabricLevel, Vec<String>>);
 impl LevelSources {
     /// The built-in sources, with those that an operator has set instead.
     pub fn with(own: Vec<LevelSource>) -> Self {
-        let owned = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect();
         let mut sources = BTreeMap::from([
             (FabricLevel::Nvlink, owned(&NVLINK)),
             (FabricLevel::Block, owned(&BLOCK)),
@@ -67,6 +68,10 @@ impl LevelSources {
     pub fn levels(&self) -> impl Iterator<Item = (FabricLevel, &[String])> {
         self.0.iter().map(|(level, labels)| (*level, labels.as_slice()))
     }
+}
+
+fn owned(labels: &[&str]) -> Vec<String> {
+    labels.iter().map(|label| (*label).to_owned()).collect()
 }
 
 impl Default for LevelSources {
@@ -105,26 +110,25 @@ fn of_level(
     level: FabricLevel,
     sources: &[String],
 ) -> Map<String, Value> {
-    let label = |key: &str| node.labels.get(key).map(|value| &**value);
-    let (own, from) = (label(level.label()), label(level.source_label()));
+    let (own, from) = (node.label(level.label()), node.label(level.source_label()));
     let found = sources
         .iter()
         .find_map(|key| Some((said(view, node, key)?, label_value(&key.replace('/', "_")))));
-    let set = |value: Option<&str>, source: Option<&str>| {
-        let text = |value: Option<&str>| value.map_or(Value::Null, Value::from);
-        Map::from_iter([
-            (level.label().to_owned(), text(value)),
-            (level.source_label().to_owned(), text(source)),
-        ])
-    };
     match (found, own) {
         (_, Some(_)) if from.is_none() => Map::new(),
         (Some((value, source)), _) if own != Some(&value) || from != Some(&source) => {
-            set(Some(&value), Some(&source))
+            change(level, Some(&value), Some(&source))
         }
-        (None, _) if from.is_some() => set(None, None),
+        (None, _) if from.is_some() => change(level, None, None),
         _ => Map::new(),
     }
+}
+
+fn change(level: FabricLevel, value: Option<&str>, source: Option<&str>) -> Map<String, Value> {
+    Map::from_iter([
+        (level.label().to_owned(), Value::from(value)),
+        (level.source_label().to_owned(), Value::from(source)),
+    ])
 }
 
 #[cfg(test)]

@@ -37,11 +37,10 @@ impl FabricSource {
 /// into each.
 pub fn due(view: &ClusterView) -> Vec<(String, Value)> {
     let due = view.present_nodes().filter_map(|name| {
-        let labels = &view.inventory().node(name)?.labels;
-        let label = |key: &str| labels.get(key).map(|value| &**value);
-        let wanted = wanted(view.fabric(name), label(NVLINK_CLIQUE));
-        let from = label(NODE_FABRIC_FROM);
-        Some((name.to_owned(), labels_for(wanted, label(NODE_FABRIC), from)?))
+        let node = view.inventory().node(name)?;
+        let wanted = wanted(view.fabric(name), node.label(NVLINK_CLIQUE));
+        let from = node.label(NODE_FABRIC_FROM);
+        Some((name.to_owned(), labels_for(wanted, node.label(NODE_FABRIC), from)?))
     });
     due.collect()
 }
@@ -75,10 +74,9 @@ fn labels_for(
 
 /// The fabric as a label value: its name, or a hash if the name is not a valid value.
 pub fn label_value(fabric: &str) -> String {
-    let alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     let is_label = fabric.len() <= LABEL_MAX
-        && alphanumeric(fabric.chars().next())
-        && alphanumeric(fabric.chars().next_back())
+        && fabric.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && fabric.ends_with(|c: char| c.is_ascii_alphanumeric())
         && fabric.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     if is_label { fabric.to_owned() } else { hash(fabric) }
 }

@@ -157,15 +157,16 @@ impl GroupPreview {
         let budget = budget(view);
         let cluster = ClusterCapacity::new(view, nodes, &budget);
         let decisions = decide(&groups, cluster, &PlacementPolicy::default(), now);
-        let decision = |group: &Group| decisions.iter().find(|it| it.group == group.key);
-        // The scheduler is placing the others, or nothing that this program knows keeps them.
-        let groups = groups.iter().filter(|it| it.has_gated() || decision(it).is_some());
-        let waiting = groups.map(|group| WaitingPreview {
-            key: group.key.clone(),
-            job: group.title(),
-            pods: group.waiting().count(),
-            places: places(group.waiting().next(), view, nodes),
-            answer: answer(decision(group).map(|decision| &decision.action)),
+        let waiting = groups.iter().filter_map(|group| {
+            let decision = decisions.iter().find(|it| it.group == group.key);
+            // The scheduler is placing the others, or nothing that this program knows keeps them.
+            (group.has_gated() || decision.is_some()).then(|| WaitingPreview {
+                key: group.key.clone(),
+                job: group.title(),
+                pods: group.waiting().count(),
+                places: places(group.waiting().next(), view, nodes),
+                answer: answer(decision.map(|it| &it.action)),
+            })
         });
         waiting.collect()
     }

@@ -53,11 +53,14 @@ pub struct ModulesArgs {
 
 /// Parses a module name and converts it to the kernel's spelling.
 fn name(text: &str) -> Result<String, String> {
-    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     if !text.is_empty() && text.bytes().all(is_allowed) {
         return Ok(tree::kernel_name(text));
     }
     Err("not a module name such as `ib_uverbs`".to_owned())
+}
+
+fn is_allowed(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
 /// Loads the modules and writes the report. A module that cannot be loaded is not an error of
@@ -67,8 +70,7 @@ fn name(text: &str) -> Result<String, String> {
 /// # Errors
 /// The kernel's version is unknown, or the report cannot be written.
 pub fn run(args: &ModulesArgs) -> anyhow::Result<()> {
-    let mut load = |file: &LoadFile| load(&args.root, file);
-    let report = work(args, &mut load)?;
+    let report = work(args, &mut |file| load(&args.root, file))?;
     for module in &report.modules {
         print_line(module);
     }
@@ -104,26 +106,33 @@ fn carry_out(
     decision: Decision,
     load: &mut dyn FnMut(&LoadFile) -> io::Result<()>,
 ) -> ModuleReport {
-    let report = |outcome, detail: String| ModuleReport { name: name.to_owned(), outcome, detail };
-    let files = match decision {
-        Decision::Settled(outcome, detail) => return report(outcome, detail),
-        Decision::Load(files) => files,
+    let (outcome, detail) = match decision {
+        Decision::Settled(outcome, detail) => (outcome, detail),
+        Decision::Load(files) => load_all(&files, load),
     };
-    for file in &files {
+    ModuleReport { name: name.to_owned(), outcome, detail }
+}
+
+/// Loads a module's files. Returns the outcome and its detail.
+fn load_all(
+    files: &[LoadFile],
+    load: &mut dyn FnMut(&LoadFile) -> io::Result<()>,
+) -> (Outcome, String) {
+    for file in files {
         match load(file) {
             Ok(()) => {}
             // Another process has loaded it meanwhile.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 let detail = format!("{} ({}): {}", file.name, file.path, why(&error, file));
-                return report(Outcome::Failed, detail);
+                return (Outcome::Failed, detail);
             }
         }
     }
     let others: Vec<&str> = files.iter().rev().skip(1).map(|file| file.name.as_str()).collect();
     let with =
         if others.is_empty() { String::new() } else { format!("with {}", others.join(", ")) };
-    report(Outcome::Loaded, with)
+    (Outcome::Loaded, with)
 }
 
 /// The kernel's error, and what it means for modules (`kernel/module/main.c`).

@@ -248,19 +248,20 @@ impl Loader {
 
     /// Whether this version must wait for the node's turn, which the driver has not granted.
     fn lacks_turn(&self) -> bool {
-        let version = &self.args.state.version;
-        let is_new_node = || {
-            let uptime = boot::uptime(&HostRoot::at(&self.args.state.root));
-            uptime.is_some_and(|uptime| uptime < NEW_NODE)
-        };
-        let has_turn = || {
-            let grant = self.grant.as_ref().and_then(BootFile::load);
-            grant.is_some_and(|grant| grant.version == *version)
-        };
         self.args.first_load_in_turn
-            && !self.attempts.was_loaded(version)
-            && !is_new_node()
-            && !has_turn()
+            && !self.attempts.was_loaded(&self.args.state.version)
+            && !self.is_new_node()
+            && !self.has_turn()
+    }
+
+    fn is_new_node(&self) -> bool {
+        let uptime = boot::uptime(&HostRoot::at(&self.args.state.root));
+        uptime.is_some_and(|uptime| uptime < NEW_NODE)
+    }
+
+    fn has_turn(&self) -> bool {
+        let grant = self.grant.as_ref().and_then(BootFile::load);
+        grant.is_some_and(|grant| grant.version == self.args.state.version)
     }
 
     fn users(&self) -> anyhow::Result<Users> {

@@ -254,11 +254,10 @@ impl Command {
     /// Returns true if the output is findings or answers as text, whose lines fit a terminal and in
     /// which words may be coloured.
     pub fn is_for_people(&self) -> bool {
-        let is_list = |form| matches!(form, ListForm::Text | ListForm::Wide);
         match self {
             Self::Plan(args) => args.output == PlanFormat::Text,
             Self::Explain(args) => args.output == Form::Text,
-            Self::Verify(args) => is_list(args.output),
+            Self::Verify(args) => args.output.is_table(),
             Self::Capacity(args) => args.output == Form::Text,
             Self::Simulate(args) => args.output == Form::Text,
             Self::Defrag(args) => args.output == Form::Text,
@@ -266,8 +265,8 @@ impl Command {
             Self::Lint(args) => args.output == Form::Text,
             Self::Doctor(args) => args.output == Form::Text,
             Self::Fabric(args) => args.output == Form::Text,
-            Self::Top(args) => is_list(args.output),
-            Self::Pools(args) => is_list(args.output),
+            Self::Top(args) => args.output.is_table(),
+            Self::Pools(args) => args.output.is_table(),
             Self::Machines(args) => args.machine.is_none() && args.output == MachinesForm::Text,
             Self::Diff(args) => args.output == Form::Text,
             Self::Version(args) => args.output == Form::Text,

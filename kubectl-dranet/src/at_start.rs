@@ -118,9 +118,9 @@ fn got(view: &ClusterView, node: &str, claim: &LateClaim) -> String {
     let Some(topology) = view.topology(node).filter(|_| !claim.gpus.is_empty()) else {
         return listed(&nics.into_values().collect::<Vec<_>>());
     };
-    let name = |gpu: PciAddress| {
-        topology.gpu(gpu).map_or_else(|| gpu.to_string(), |known| known.name.clone())
-    };
-    let gpus = claim.gpus.iter().map(|gpu| (*gpu, name(*gpu))).collect();
-    paired(topology, &gpus, &nics).join(", ")
+    let gpus = claim.gpus.iter().map(|gpu| {
+        let known = topology.gpu(*gpu);
+        (*gpu, known.map_or_else(|| gpu.to_string(), |known| known.name.clone()))
+    });
+    paired(topology, &gpus.collect(), &nics).join(", ")
 }

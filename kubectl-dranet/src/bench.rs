@@ -144,9 +144,10 @@ impl Run<'_, '_> {
             .wait(Role::Client, |state| (!matches!(state, State::Unscheduled(_))).then_some(()))?;
         // Once the client has ended, its claim is released.
         let view = self.session.source.read(&source::of_view(), &[])?.view;
-        let end =
-            |pod: &Value| Ok::<_, serde_json::Error>(BenchEnd::new(&Pod::deserialize(pod)?, &view));
-        let ends = [end(&server)?, end(&client)?];
+        let ends = [
+            BenchEnd::new(&Pod::deserialize(&server)?, &view),
+            BenchEnd::new(&Pod::deserialize(&client)?, &view),
+        ];
         let Measured { bytes, gbps } = self.result()?;
         let uses = if self.args.nccl.is_some() { Uses::All } else { Uses::First };
         let promised_gbps = promised(&ends, uses);
@@ -190,10 +191,10 @@ impl Run<'_, '_> {
             })?;
             self.pause(measures, "running")?;
         };
-        let shown = || format!("the {} printed: {}", measures.name(), last_lines(&message));
-        anyhow::ensure!(is_success, "the {} failed; {}", measures.name(), shown());
+        let printed = format!("the {} printed: {}", measures.name(), last_lines(&message));
+        anyhow::ensure!(is_success, "the {} failed; {printed}", measures.name());
         let parse = if is_nccl { nccl::parse } else { perftest::parse };
-        parse(&message).with_context(shown)
+        parse(&message).context(printed)
     }
 
     /// The command that the first pod has for the second.

@@ -303,8 +303,8 @@ type Largest = [(Option<&'static str>, Option<PodShape>)];
 fn person(answers: &[CapacityShape], largest: &Largest) -> anyhow::Result<String> {
     let is_late = answers.iter().any(|answer| answer.surely_near.is_some());
     let mut rows = Vec::new();
-    let rooms = || answers.iter().flat_map(|answer| &answer.rooms);
-    let fabrics = Short::of(rooms().filter_map(|room| room.fabric.as_deref()), false);
+    let rooms = answers.iter().flat_map(|answer| &answer.rooms);
+    let fabrics = Short::of(rooms.filter_map(|room| room.fabric.as_deref()), false);
     for answer in answers {
         for room in &answer.rooms {
             rows.push(vec![

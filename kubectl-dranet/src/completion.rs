@@ -112,17 +112,20 @@ fn objects(command: &str) -> Option<Kind> {
 
 /// The names of objects of the cluster and of the namespace that these words select.
 fn named(kind: Kind, words: &[String]) -> Vec<String> {
-    let value = |flags: &[&str]| {
-        let at = words.iter().position(|word| flags.contains(&word.as_str()))?;
-        words.get(at + 1).cloned()
-    };
     let kube = KubeArgs {
-        kubeconfig: value(&["--kubeconfig"]).map(Into::into),
-        context: value(&["--context"]),
+        kubeconfig: flag_value(words, &["--kubeconfig"]).map(Into::into),
+        context: flag_value(words, &["--context"]),
     };
     let Ok(cluster) = Cluster::connect(&kube, &UserArgs::default()) else { return Vec::new() };
-    let namespace = value(&["-n", "--namespace"]).unwrap_or_else(|| cluster.default_namespace());
+    let namespace = flag_value(words, &["-n", "--namespace"]);
+    let namespace = namespace.unwrap_or_else(|| cluster.default_namespace());
     cluster.names(kind, (kind == PODS).then_some(namespace.as_str()))
+}
+
+/// The word after the first of these flags.
+fn flag_value(words: &[String], flags: &[&str]) -> Option<String> {
+    let at = words.iter().position(|word| flags.contains(&word.as_str()))?;
+    words.get(at + 1).cloned()
 }
 
 fn subcommands(command: &Command) -> Vec<String> {

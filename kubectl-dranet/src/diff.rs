@@ -49,11 +49,13 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<Output> {
 }
 
 fn of_server(before: Option<&Head>, after: Option<&Head>) -> Option<Different> {
-    let version =
-        |head: &Head| json!({ "version": head.server_version, "featureGates": head.feature_gates });
     let (before, after) = (version(before?), version(after?));
     let key = ("API server".to_owned(), String::new());
     (before != after).then(|| different(key, ChangeKind::Changed, changes(&before, &after)))
+}
+
+fn version(head: &Head) -> Value {
+    json!({ "version": head.server_version, "featureGates": head.feature_gates })
 }
 
 fn key(object: Text<'_>) -> (String, String) {

@@ -432,22 +432,22 @@ pub(crate) fn not_there(pod: &Pod, view: &ClusterView) -> Option<String> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let entries = pod.spec.as_ref()?.resource_claims.iter().flatten();
     entries.into_iter().find_map(|entry| {
-        let key = |name: &String| ObjectKey { namespace: namespace.clone(), name: name.clone() };
-        if entry.resource_claim_template_name.is_none() && entry.resource_claim_name.is_none() {
+        let template = entry.resource_claim_template_name.as_ref();
+        let Some(name) = template.or(entry.resource_claim_name.as_ref()) else {
             return Some(format!(
                 "its claim `{}` names neither a resourceClaimName nor a resourceClaimTemplateName, so \
                  the API server refuses it; before Kubernetes 1.31 they were in a field `source`",
                 entry.name
             ));
-        }
-        let template = entry.resource_claim_template_name.as_ref().map(key);
-        let claim = entry.resource_claim_name.as_ref().map(key);
-        let (kind, key) = match (template, claim) {
-            (Some(key), _) if view.template(&key).is_none() => ("ResourceClaimTemplate", key),
-            (None, Some(key)) if view.claim(&key).is_none() => ("ResourceClaim", key),
-            _ => return None,
         };
-        Some(format!("there is no {kind} `{key}`, which its claim `{}` needs", entry.name))
+        let key = ObjectKey { namespace: namespace.clone(), name: name.clone() };
+        let (kind, is_there) = match template {
+            Some(_) => ("ResourceClaimTemplate", view.template(&key).is_some()),
+            None => ("ResourceClaim", view.claim(&key).is_some()),
+        };
+        (!is_there).then(|| {
+            format!("there is no {kind} `{key}`, which its claim `{}` needs", entry.name)
+        })
     })
 }
 

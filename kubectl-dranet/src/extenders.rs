@@ -2,6 +2,7 @@
 
 use crate::reply::Proxied;
 use crate::source::{ReadCluster, Source};
+use crate::text::string;
 use anyhow::Context as _;
 use scheduler_ext::expected::Expected;
 use serde_json::Value;
@@ -80,16 +81,17 @@ fn operations(workload: &Value) -> Option<SocketAddr> {
 
 fn runs_for(pod: &Value, workload: &Value) -> bool {
     let (pod_metadata, metadata) = (&pod["metadata"], &workload["metadata"]);
-    let is_same = |label: &str| pod_metadata["labels"][label] == metadata["labels"][label];
     pod["status"]["phase"] == "Running"
         && pod_metadata["namespace"] == metadata["namespace"]
-        && is_same(PART_OF)
-        && is_same(NAME)
+        && [PART_OF, NAME]
+            .into_iter()
+            .all(|label| pod_metadata["labels"][label] == metadata["labels"][label])
 }
 
 fn extender(pod: &Value, operations: SocketAddr) -> ExtenderPod {
-    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
-    ExtenderPod { namespace: text("namespace"), name: text("name"), operations }
+    let metadata = &pod["metadata"];
+    let (namespace, name) = (string(&metadata["namespace"]), string(&metadata["name"]));
+    ExtenderPod { namespace, name, operations }
 }
 
 impl ExtenderPod {

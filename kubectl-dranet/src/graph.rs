@@ -94,14 +94,17 @@ fn shown(topology: &Topology, args: &GraphArgs) -> anyhow::Result<String> {
 /// Rejects flags that have no effect on the output format.
 fn check(output: Format, look: LookArgs) -> anyhow::Result<()> {
     let LookArgs { gpus_only, fold, theme } = look;
-    let only_for = |flag: &str, wanted: Format| {
-        format!("{flag} requires `-o {wanted}`; the output is `{output}`")
-    };
-    let matrix = output == Format::Matrix;
-    anyhow::ensure!(matrix || !gpus_only, only_for("--gpus-only", Format::Matrix));
-    anyhow::ensure!(matrix || fold == Fold::Auto, only_for("--fold", Format::Matrix));
-    let svg = output == Format::Svg;
-    anyhow::ensure!(svg || theme == Theme::Auto, only_for("--theme", Format::Svg));
+    let all = [
+        ("--gpus-only", gpus_only, Format::Matrix),
+        ("--fold", fold != Fold::Auto, Format::Matrix),
+        ("--theme", theme != Theme::Auto, Format::Svg),
+    ];
+    for (flag, is_given, wanted) in all {
+        anyhow::ensure!(
+            !is_given || output == wanted,
+            "{flag} requires `-o {wanted}`; the output is `{output}`"
+        );
+    }
     Ok(())
 }
 
@@ -124,14 +127,14 @@ fn differences(one: &Topology, other: &Topology) -> String {
 
 /// The cells of a posted matrix that differ from the graph.
 fn compared(topology: &Topology, file: &Path) -> anyhow::Result<String> {
-    let named = || format!("failed to read `{}`", file.display());
-    let text = text(&bytes(file)?).with_context(named).context("it is an archive, no matrix")?;
+    let text = text(&bytes(file)?);
+    let text = text.with_context(|| failed_to_read(file)).context("it is an archive, no matrix")?;
     match PostedMatrix::parse(&text) {
         Ok(matrix) => Ok(matrix.compare(topology).to_string()),
         Err(_) if listing(&text).is_ok() => {
             anyhow::bail!("`{}` is a listing of a machine; give it to --root", file.display())
         }
-        Err(error) => Err(error).with_context(named),
+        Err(error) => Err(error).with_context(|| failed_to_read(file)),
     }
 }
 
@@ -163,13 +166,12 @@ fn machine(args: &MachineArgs) -> anyhow::Result<Option<Topology>> {
 
 /// A folder is a mounted root; a file is an archive of one, a graph, or a listing.
 fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
-    let named = || format!("failed to read `{}`", path.display());
     if path.is_file() {
         let bytes = bytes(path)?;
         anyhow::ensure!(!bytes.trim_ascii().is_empty(), "`{}` is empty", path.display());
         if bytes.starts_with(GRAPH) {
             let text = str::from_utf8(&bytes).context("a graph is text in UTF-8")?;
-            return from_json(text).with_context(named);
+            return from_json(text).with_context(|| failed_to_read(path));
         }
         if let Some(text) = text(&bytes) {
             anyhow::ensure!(
@@ -183,7 +185,7 @@ fn read(path: &Path, overlay: Option<&Overlay>) -> anyhow::Result<Topology> {
                 "`{}` is a matrix; give it to --compare, beside a machine",
                 path.display()
             );
-            let snapshot = read.with_context(named)?;
+            let snapshot = read.with_context(|| failed_to_read(path))?;
             return Ok(Topology::build_with(&snapshot, overlay, accelerators()).0);
         }
     }
@@ -203,15 +205,16 @@ fn text(bytes: &[u8]) -> Option<String> {
     if is_tar || COMPRESSED.iter().any(|mark| bytes.starts_with(mark)) {
         return None;
     }
-    let units = |from: fn([u8; 2]) -> u16| -> Vec<u16> {
-        bytes[2..].chunks_exact(2).map(|pair| from([pair[0], pair[1]])).collect()
-    };
     let text = match bytes {
-        [0xff, 0xfe, ..] => String::from_utf16_lossy(&units(u16::from_le_bytes)),
-        [0xfe, 0xff, ..] => String::from_utf16_lossy(&units(u16::from_be_bytes)),
+        [0xff, 0xfe, rest @ ..] => String::from_utf16_lossy(&units(rest, u16::from_le_bytes)),
+        [0xfe, 0xff, rest @ ..] => String::from_utf16_lossy(&units(rest, u16::from_be_bytes)),
         bytes => String::from_utf8_lossy(bytes).into_owned(),
     };
     Some(text.replace('\0', ""))
+}
+
+fn units(bytes: &[u8], from: fn([u8; 2]) -> u16) -> Vec<u16> {
+    bytes.chunks_exact(2).map(|pair| from([pair[0], pair[1]])).collect()
 }
 
 fn host(root: &Path) -> anyhow::Result<HostRoot> {
@@ -223,19 +226,23 @@ fn host(root: &Path) -> anyhow::Result<HostRoot> {
 }
 
 fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("failed to read `{}`", path.display()))
+    fs::read(path).with_context(|| failed_to_read(path))
+}
+
+fn failed_to_read(path: &Path) -> String {
+    format!("failed to read `{}`", path.display())
 }
 
 fn nccl_overlay(path: &Path) -> anyhow::Result<Overlay> {
-    let named = || format!("failed to read `{}`", path.display());
-    let text = text(&bytes(path)?).with_context(named).context("it is an archive, no XML")?;
+    let text = text(&bytes(path)?);
+    let text = text.with_context(|| failed_to_read(path)).context("it is an archive, no XML")?;
     let xml = NcclXml::parse(&text);
     anyhow::ensure!(
         xml.is_ok() || listing(&text).is_err(),
         "`{}` is a listing of a machine; give it to --root",
         path.display()
     );
-    Ok(Overlay::from_nccl_xml(&xml.with_context(named)?))
+    Ok(Overlay::from_nccl_xml(&xml.with_context(|| failed_to_read(path))?))
 }
 
 fn write_capture(

@@ -31,11 +31,10 @@ pub(crate) fn why(pod: &Value, workloads: &[Value]) -> Option<String> {
     let workload = workloads.find(|workload| is_of(workload, pod))?;
     let conditions = workload["status"]["conditions"].as_array();
     let name = workload["metadata"]["name"].as_str().unwrap_or_default();
-    let of_step = |step: &&str| {
+    let said = STEPS.iter().find_map(|step| {
         let condition = conditions.into_iter().flatten().find(|it| it["type"] == **step);
         condition.is_none_or(|it| it["status"] != "True").then_some(condition)
-    };
-    let said = STEPS.iter().find_map(of_step)?;
+    })?;
     let said = said.and_then(|condition| condition["message"].as_str());
     Some(match said {
         Some(said) => format!("Kueue says of its Workload {name}: {}", said.trim_end_matches('.')),

@@ -71,11 +71,11 @@ impl Cluster {
     pub(crate) fn drivers(&self) -> anyhow::Result<Result<Option<String>, Missing>> {
         let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3D{}", object::DRIVERS);
         let mut found = None;
-        let mut take = |map: &RawValue| {
+        let outcome = self.runtime.block_on(read::each(&self.client, &path, |map| {
             let map: Option<ConfigMap> = serde_json::from_str(map.get()).ok();
             found = map.and_then(|map| map.data?.remove(object::DRIVERS_KEY));
-        };
-        match self.runtime.block_on(read::each(&self.client, &path, &mut take)) {
+        }));
+        match outcome {
             Ok(()) => Ok(Ok(found)),
             Err(Error::Api(status)) if status.code == 403 => Ok(Err(Missing::Right)),
             Err(error) => {
@@ -286,16 +286,16 @@ impl Cluster {
             Verb::Get => "read",
             Verb::Delete => "delete",
         };
-        let failed = || format!("failed to {what} {} `{name}` of `{namespace}`", kind.name);
-        match answer {
+        let outcome = match answer {
             Ok(object) => Ok(Some(object)),
             Err(Error::Api(status)) if status.code == 404 && !matches!(verb, Verb::Create(_)) => {
                 Ok(None)
             }
             // Its own text also contains the whole answer.
-            Err(Error::Api(status)) => Err(anyhow::anyhow!(status.message)).with_context(failed),
-            Err(error) => Err(error).with_context(failed),
-        }
+            Err(Error::Api(status)) => Err(anyhow::anyhow!(status.message)),
+            Err(error) => Err(anyhow::anyhow!(error)),
+        };
+        outcome.with_context(|| format!("failed to {what} {} `{name}` of `{namespace}`", kind.name))
     }
 
     fn until_signal<T>(

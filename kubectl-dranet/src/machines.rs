@@ -68,10 +68,6 @@ fn known(view: &ClusterView, kept: &[Value]) -> anyhow::Result<Vec<KnownMachine>
 
 impl KnownMachine {
     fn new(name: String, slices: &[ResourceSlice]) -> Self {
-        let count = |is_meant: &dyn Fn(&str) -> bool| {
-            let slices = slices.iter().filter(|slice| is_meant(&slice.spec.driver));
-            slices.map(|slice| slice.spec.devices.as_ref().map_or(0, Vec::len)).sum::<usize>()
-        };
         let drivers = slices.iter().map(|slice| slice.spec.driver.clone());
         let mut drivers: Vec<String> = drivers.collect();
         drivers.sort_unstable();
@@ -79,11 +75,17 @@ impl KnownMachine {
         Self {
             name,
             nodes: None,
-            gpus: count(&|driver| gpu_drivers::by_name(driver).is_some()),
-            nics: count(&|driver| driver == names::DRIVER),
+            gpus: device_count(slices, |driver| gpu_drivers::by_name(driver).is_some()),
+            nics: device_count(slices, |driver| driver == names::DRIVER),
             drivers,
         }
     }
+}
+
+/// How many devices these drivers publish.
+fn device_count(slices: &[ResourceSlice], is_meant: impl Fn(&str) -> bool) -> usize {
+    let slices = slices.iter().filter(|slice| is_meant(&slice.spec.driver));
+    slices.map(|slice| slice.spec.devices.as_ref().map_or(0, Vec::len)).sum()
 }
 
 fn list(answer: &Machines, form: MachinesForm) -> anyhow::Result<String> {

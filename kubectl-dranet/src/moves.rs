@@ -14,8 +14,9 @@ pub(crate) fn fewest<'n>(
     ask: &Ask,
     stay: &BTreeSet<ObjectKey>,
 ) -> Option<ToMove> {
-    let stays = |claim: &ClaimName| user(room.view(), claim).is_some_and(|pod| stay.contains(&pod));
-    let (node, claims) = holders::fewest(room, ask, nodes, stays)?;
+    let (node, claims) = holders::fewest(room, ask, nodes, |claim| {
+        user(room.view(), claim).is_some_and(|pod| stay.contains(&pod))
+    })?;
     let claims = claims.iter().map(|claim| named(room.view(), claim)).collect();
     Some(ToMove { node: node.to_owned(), claims })
 }

@@ -51,14 +51,15 @@ impl NewNode {
 
     /// Copies the objects of a node of the cluster under another name.
     fn like(model: &str, kept: &[Value], name: &str) -> anyhow::Result<Self> {
-        let of_kind = |kind: &'static str| kept.iter().filter(move |object| object["kind"] == kind);
-        let named = |object: &&Value| object["metadata"]["name"] == model;
-        let mut node: Node = read(of_kind("Node").find(named).unwrap_or(&Value::Null))?;
+        let mut node: Node = read(object(kept, "Node", model).unwrap_or(&Value::Null))?;
         node.metadata.name = Some(name.to_owned());
         let labels = node.metadata.labels.get_or_insert_default();
         labels.insert(HOSTNAME_LABEL.to_owned(), name.to_owned());
         let mut slices = Vec::new();
-        for slice in of_kind("ResourceSlice").filter(|slice| slice["spec"]["nodeName"] == model) {
+        let own = kept
+            .iter()
+            .filter(|it| it["kind"] == "ResourceSlice" && it["spec"]["nodeName"] == model);
+        for slice in own {
             let mut slice: ResourceSlice = read(slice)?;
             slice.metadata.name = Some(format!("{name}/{}", slices.len()));
             slice.spec.node_name = Some(name.to_owned());
@@ -66,7 +67,7 @@ impl NewNode {
             *pool = if pool == model { name.to_owned() } else { format!("{pool}-{name}") };
             slices.push(slice);
         }
-        let graph = of_kind("NodeTopology").find(named).map(read::<NodeTopology>).transpose()?;
+        let graph = object(kept, "NodeTopology", model).map(read::<NodeTopology>).transpose()?;
         let graph = graph.map(|mut graph| {
             graph.metadata.name = Some(name.to_owned());
             graph
@@ -106,6 +107,11 @@ impl NewNode {
         });
         self
     }
+}
+
+/// The object with this kind and name.
+fn object<'k>(kept: &'k [Value], kind: &str, name: &str) -> Option<&'k Value> {
+    kept.iter().find(|it| it["kind"] == kind && it["metadata"]["name"] == name)
 }
 
 /// Its name and labels.

@@ -105,7 +105,6 @@ impl NodeState {
             let healthy = facts.facts(&self.name).map(|facts| facts.units(resource));
             let healthy = healthy.and_then(|units| u64::try_from(units).ok()).unwrap_or(all);
             let used: u64 = view.plugin_pods(&self.name, resource).map(|(_, units)| units).sum();
-            let count = |units: u64| usize::try_from(units).unwrap_or(usize::MAX);
             self.gpus = Amount {
                 free: count(healthy.saturating_sub(used)),
                 partly: 0,
@@ -125,6 +124,10 @@ impl NodeState {
             .map(String::as_str)
             .collect()
     }
+}
+
+fn count(units: u64) -> usize {
+    usize::try_from(units).unwrap_or(usize::MAX)
 }
 
 impl Amount {

@@ -165,16 +165,15 @@ fn unchanged(verdict: &Verdict, output: PlanFormat) -> anyhow::Result<Output> {
          admission made.",
         annotation::ALIGNED_NICS
     );
-    let warnings = || verdict.warnings.iter().map(|warning| sentence(warning));
+    let remarks =
+        std::iter::once(why).chain(verdict.warnings.iter().map(|warning| sentence(warning)));
     let (text, notes) = match output {
         PlanFormat::Json => (plan_json::unchanged(verdict)?, Vec::new()),
         PlanFormat::Text => {
-            let lines: Vec<String> = std::iter::once(why).chain(warnings()).collect();
+            let lines: Vec<String> = remarks.collect();
             (fitted(&lines.join("\n")) + "\n", Vec::new())
         }
-        PlanFormat::Yaml => {
-            (text::yaml(&verdict.pod)?, std::iter::once(why).chain(warnings()).collect())
-        }
+        PlanFormat::Yaml => (text::yaml(&verdict.pod)?, remarks.collect()),
     };
     Ok(Output { text, denied: false, notes })
 }
@@ -242,7 +241,7 @@ fn person(
 
 /// `Admitted: GPU0 with mlx5_0 and mlx5_1 (NODE), on 1 of 2 nodes now; 1 is cordoned`.
 fn answer(now: &Now<'_>, planned: &Planned) -> String {
-    let fitting = || now.open.iter().filter(|alike| alike.is_fit);
+    let fitting: Vec<_> = now.open.iter().filter(|alike| alike.is_fit).collect();
     let open: usize = now.open.iter().map(|alike| alike.nodes.len()).sum();
     let others: usize = now.kept_off.values().map(Vec::len).sum();
     let closed = now.closed.iter().map(|(state, number)| {
@@ -250,8 +249,8 @@ fn answer(now: &Now<'_>, planned: &Planned) -> String {
         format!("; {number} {are} {state}")
     });
     let closed: String = closed.collect();
-    let fits: usize = fitting().map(|alike| alike.nodes.len()).sum();
-    if let Some(AlikeNodes { text, .. }) = fitting().next() {
+    let fits: usize = fitting.iter().map(|alike| alike.nodes.len()).sum();
+    if let Some(AlikeNodes { text, .. }) = fitting.first() {
         let all = counted(open + others, "node");
         return format!("Admitted: {text}, on {fits} of {all} now{closed}");
     }

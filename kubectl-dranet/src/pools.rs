@@ -81,15 +81,6 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
     if pools.is_empty() {
         return Ok("the cluster has no NicPool\n".to_owned());
     }
-    let row = |pool: &Pool| {
-        let free = if pool.invalid.is_some() { 0 } else { pool.free };
-        let namespaces = pool.namespaces.as_ref();
-        let mut row = vec![pool.name.clone()];
-        row.extend([pool.size, pool.used, free].map(|number| number.to_string()));
-        row.push(pool.ranges.join(", "));
-        row.push(namespaces.map_or_else(|| "all".to_owned(), |names| names.join(", ")));
-        row
-    };
     let rows: Vec<_> = pools.iter().map(row).collect();
     let heading = ["POOL", "SIZE", "USED", "FREE", "RANGES", "NAMESPACES"];
     let mut text = table(&heading, &rows);
@@ -118,16 +109,28 @@ fn person(pools: &[Pool], with_addresses: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
+fn row(pool: &Pool) -> Vec<String> {
+    let free = if pool.invalid.is_some() { 0 } else { pool.free };
+    let namespaces = pool.namespaces.as_ref();
+    let mut row = vec![pool.name.clone()];
+    row.extend([pool.size, pool.used, free].map(|number| number.to_string()));
+    row.push(pool.ranges.join(", "));
+    row.push(namespaces.map_or_else(|| "all".to_owned(), |names| names.join(", ")));
+    row
+}
+
 fn ranges(pool: &NicPool) -> Vec<String> {
     pool.spec
         .ranges
         .iter()
         .map(|range| match (range.first, range.last) {
             (None, None) => range.cidr.to_string(),
-            (first, last) => {
-                let end = |it: Option<IpAddr>| it.map(|it| it.to_string()).unwrap_or_default();
-                format!("{} ({}-{})", range.cidr, end(first), end(last))
-            }
+            (first, last) => format!("{} ({}-{})", range.cidr, end(first), end(last)),
         })
         .collect()
+}
+
+/// The first or last address of a range.
+fn end(address: Option<IpAddr>) -> String {
+    address.map(|address| address.to_string()).unwrap_or_default()
 }

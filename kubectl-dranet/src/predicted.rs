@@ -101,12 +101,9 @@ fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> Str
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let ids: Vec<&DeviceId> = results.map(|result| &result.device).collect();
     let devices = NodeDevices::new(view, node);
-    let of = |all: &BTreeMap<PciAddress, &Device>| {
-        let own = all.iter().filter(|(_, device)| ids.contains(&device.id()));
-        own.map(|(address, device)| (*address, device_names::short(view, node, device)))
-            .collect::<BTreeMap<_, _>>()
-    };
-    let (gpus, nics) = devices.as_ref().map(|it| (of(&it.gpus), of(&it.nics))).unwrap_or_default();
+    let given =
+        devices.as_ref().map(|it| [&it.gpus, &it.nics].map(|all| names((view, node), all, &ids)));
+    let [gpus, nics] = given.unwrap_or_default();
     let mut parts = Vec::new();
     if let Some(devices) = &devices {
         parts.extend(paired(devices.topology, &gpus, &nics));
@@ -129,15 +126,25 @@ fn given(view: &ClusterView, node: &str, allocations: &[ClaimAllocation]) -> Str
     parts.join(", ")
 }
 
+/// The short names of the devices with these IDs, among all of a kind.
+fn names(
+    (view, node): (&ClusterView, &str),
+    all: &BTreeMap<PciAddress, &Device>,
+    ids: &[&DeviceId],
+) -> BTreeMap<PciAddress, String> {
+    let own = all.iter().filter(|(_, device)| ids.contains(&device.id()));
+    own.map(|(address, device)| (*address, device_names::short(view, node, device))).collect()
+}
+
 /// Each of these GPUs with its NICs and the farthest path to them: `GPU0 with mlx5_0 (NODE)`.
 pub(crate) fn paired(
     topology: &Topology,
     gpus: &BTreeMap<PciAddress, String>,
     nics: &BTreeMap<PciAddress, String>,
 ) -> Vec<String> {
-    let addresses = |of: &BTreeMap<PciAddress, String>| of.keys().copied().collect::<Vec<_>>();
+    let [gpus_at, nics_at] = [gpus, nics].map(|names| names.keys().copied().collect::<Vec<_>>());
     let mut by_gpu: BTreeMap<PciAddress, (Vec<String>, Option<PathKind>)> = BTreeMap::new();
-    for pair in topology.pairs_of(&addresses(gpus), &addresses(nics)) {
+    for pair in topology.pairs_of(&gpus_at, &nics_at) {
         let (names, farthest) = by_gpu.entry(pair.gpu).or_default();
         names.extend(nics.get(&pair.nic).cloned());
         *farthest = (*farthest).max(Some(pair.path));

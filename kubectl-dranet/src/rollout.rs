@@ -178,9 +178,12 @@ fn revision_of<'p>(pod: &'p str, deployment: &str) -> Option<&'p str> {
 /// numbers groups and workers.
 fn is_of_workload(pod: &str, workload: &str) -> bool {
     let rest = pod.strip_prefix(workload).and_then(|rest| rest.strip_prefix('-'));
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
     revision_of(pod, workload).is_some()
         || rest.is_some_and(|rest| rest.splitn(2, '-').all(is_number))
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit())
 }
 
 /// The pods of a namespace that hold devices, by name, with their claims.

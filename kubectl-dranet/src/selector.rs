@@ -57,21 +57,11 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 fn requirement(text: &str) -> Option<Requirement> {
-    let key = |text: &str| {
-        let text = text.trim();
-        (!text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c)))
-            .then(|| text.to_owned())
-    };
-    let values = |text: &str| {
-        let list = text.trim().strip_prefix('(')?.strip_suffix(')')?;
-        Some(list.split(',').map(|value| value.trim().to_owned()).collect::<Vec<_>>())
-    };
-    let one = |value: &str| vec![value.trim().to_owned()];
     if let Some((name, value)) = text.split_once("!=") {
-        return Some(Requirement::NotIn(key(name)?, one(value)));
+        return Some(Requirement::NotIn(key(name)?, vec![value.trim().to_owned()]));
     }
     if let Some((name, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
-        return Some(Requirement::In(key(name)?, one(value)));
+        return Some(Requirement::In(key(name)?, vec![value.trim().to_owned()]));
     }
     if let Some((name, list)) = text.split_once(" notin ") {
         return Some(Requirement::NotIn(key(name)?, values(list)?));
@@ -83,6 +73,18 @@ fn requirement(text: &str) -> Option<Requirement> {
         Some(name) => Some(Requirement::NotExists(key(name)?)),
         None => Some(Requirement::Exists(key(text)?)),
     }
+}
+
+fn key(text: &str) -> Option<String> {
+    let text = text.trim();
+    (!text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c)))
+        .then(|| text.to_owned())
+}
+
+/// The values of `(a,b)`.
+fn values(text: &str) -> Option<Vec<String>> {
+    let list = text.trim().strip_prefix('(')?.strip_suffix(')')?;
+    Some(list.split(',').map(|value| value.trim().to_owned()).collect())
 }
 
 #[cfg(test)]

@@ -68,23 +68,24 @@ impl PodShape {
         pod["spec"]["containers"][0]["resources"] = json!({ "limits": amounts });
         pod
     }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let gpus = parts.next()?.strip_suffix("gpu")?.parse().ok().filter(|gpus| *gpus > 0)?;
+        let nics = parts.next()?.strip_suffix("nic")?.parse().ok().filter(|nics| *nics > 0)?;
+        let level = match parts.next() {
+            Some(level) => Some(level.parse().ok()?),
+            None => None,
+        };
+        parts.next().is_none().then_some(Self { gpus, nics, level })
+    }
 }
 
 impl FromStr for PodShape {
     type Err = PodShapeError;
 
     fn from_str(text: &str) -> Result<Self, PodShapeError> {
-        let parse = || {
-            let mut parts = text.split(':');
-            let gpus = parts.next()?.strip_suffix("gpu")?.parse().ok().filter(|gpus| *gpus > 0)?;
-            let nics = parts.next()?.strip_suffix("nic")?.parse().ok().filter(|nics| *nics > 0)?;
-            let level = match parts.next() {
-                Some(level) => Some(level.parse().ok()?),
-                None => None,
-            };
-            parts.next().is_none().then_some(Self { gpus, nics, level })
-        };
-        parse().ok_or_else(|| PodShapeError(text.to_owned()))
+        Self::parse(text).ok_or_else(|| PodShapeError(text.to_owned()))
     }
 }
 

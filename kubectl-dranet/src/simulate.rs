@@ -154,9 +154,9 @@ fn pods(subject: &Subject) -> impl Iterator<Item = (String, Value)> {
 
 /// How many GPUs and NICs a pod got.
 fn amounts(placed: &Placed) -> [usize; 2] {
-    let drivers = || placed.devices.iter().map(|device| &device.driver);
-    let gpus = drivers().filter(|driver| gpu_drivers::by_name(driver).is_some()).count();
-    let nics = drivers().filter(|driver| nic_drivers::by_name(driver).is_some()).count();
+    let devices = placed.devices.iter();
+    let gpus = devices.clone().filter(|it| gpu_drivers::by_name(&it.driver).is_some()).count();
+    let nics = devices.filter(|it| nic_drivers::by_name(&it.driver).is_some()).count();
     [gpus + placed.plugin_gpus, nics]
 }
 
@@ -175,15 +175,18 @@ impl Scheduled {
         let has_choice =
             self.placed.iter().any(|placed| placed.score.is_some() && placed.has_choice);
         let is_sampled = self.placed.iter().any(|placed| placed.is_sampled);
-        let is_delayed = |by| self.placed.iter().any(|placed| placed.delay == Some(by));
         let unknown = [
             (has_choice && !self.has_learned, Unknown::LearnedShapes),
             (is_sampled, Unknown::ExaminedNodes),
             (self.has_other_scheduler, Unknown::OtherScheduler),
-            (is_delayed(Unknown::TriedAgain), Unknown::TriedAgain),
-            (is_delayed(Unknown::EndingPods), Unknown::EndingPods),
+            (self.is_delayed(Unknown::TriedAgain), Unknown::TriedAgain),
+            (self.is_delayed(Unknown::EndingPods), Unknown::EndingPods),
         ];
         unknown.into_iter().filter(|it| it.0).map(|it| it.1).collect()
+    }
+
+    fn is_delayed(&self, by: Unknown) -> bool {
+        self.placed.iter().any(|placed| placed.delay == Some(by))
     }
 }
 
@@ -215,19 +218,19 @@ impl fmt::Display for Unknown {
 
 fn person(scheduled: &Scheduled) -> anyhow::Result<String> {
     let Scheduled { placed, kept, remarks, .. } = scheduled;
-    let none = || "-".to_owned();
     let rows: Vec<_> = placed
         .iter()
         .map(|at| {
             let [gpus, nics] = amounts(at);
+            let near = at_start(at).or_else(|| at.path.map(|path| path.to_string()));
             vec![
                 at.pod.clone(),
                 at.node.clone(),
                 at.machine.clone(),
-                at.fabric.clone().unwrap_or_else(none),
+                at.fabric.clone().unwrap_or_else(|| "-".to_owned()),
                 gpus.to_string(),
                 nics.to_string(),
-                at_start(at).or_else(|| at.path.map(|path| path.to_string())).unwrap_or_else(none),
+                near.unwrap_or_else(|| "-".to_owned()),
             ]
         })
         .collect();

@@ -378,16 +378,17 @@ pub(crate) fn of_admission(args: &AdmissionArgs, namespaces: &BTreeSet<String>) 
 
 /// What limits pods of these namespaces, or of all if none is named.
 fn limits_of(namespaces: &BTreeSet<String>) -> Vec<Query> {
-    let of = |namespace: Option<&str>| {
-        [
-            QUOTAS.of(namespace, "quotas are not checked"),
-            LIMIT_RANGES.of(namespace, "LimitRanges are not checked"),
-        ]
-    };
     if namespaces.is_empty() {
-        return of(None).into();
+        return limits_in(None).into();
     }
-    namespaces.iter().flat_map(|namespace| of(Some(namespace))).collect()
+    namespaces.iter().flat_map(|namespace| limits_in(Some(namespace))).collect()
+}
+
+fn limits_in(namespace: Option<&str>) -> [Query; 2] {
+    [
+        QUOTAS.of(namespace, "quotas are not checked"),
+        LIMIT_RANGES.of(namespace, "LimitRanges are not checked"),
+    ]
 }
 
 /// What pods name: classes that the API server fills in, volumes, and namespaces by their labels.

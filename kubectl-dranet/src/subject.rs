@@ -176,10 +176,11 @@ fn check_annotations(pod: &Value, origin: &str) -> anyhow::Result<()> {
 
 /// Fails on resources of containers that are not amounts, by name: the API server refuses them.
 fn check_amounts(pod: &Value, origin: &str) -> anyhow::Result<()> {
-    let of = |field: &str| pod["spec"][field].as_array().into_iter().flatten();
-    for container in of("containers").chain(of("initContainers")) {
-        let of = |field: &str| container["resources"][field].as_object().into_iter().flatten();
-        for (resource, amount) in of("limits").chain(of("requests")) {
+    let lists = ["containers", "initContainers"].into_iter();
+    for container in lists.filter_map(|list| pod["spec"][list].as_array()).flatten() {
+        let lists = ["limits", "requests"].into_iter();
+        let lists = lists.filter_map(|list| container["resources"][list].as_object());
+        for (resource, amount) in lists.flatten() {
             let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
             anyhow::ensure!(
                 text.parse::<Quantity>().is_ok(),

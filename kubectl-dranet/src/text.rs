@@ -19,6 +19,11 @@ pub(crate) fn document(value: &Value, is_yaml: bool) -> anyhow::Result<String> {
     if is_yaml { yaml(value) } else { Ok(serde_json::to_string_pretty(value)? + "\n") }
 }
 
+/// The text of a JSON string; empty for any other value.
+pub(crate) fn string(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
 /// An answer as a document.
 pub(crate) fn answer(answer: &impl Serialize, is_yaml: bool) -> anyhow::Result<String> {
     document(&serde_json::to_value(answer)?, is_yaml)
@@ -230,20 +235,22 @@ impl Short {
 
 /// A table with a heading; columns are as wide as their widest cell.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-        cells.chain(heading.get(column).map(|cell| cell.len())).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..heading.len()).map(width).collect();
-    let line = |cells: &mut dyn Iterator<Item = &str>| {
-        let padded = cells.zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    let mut out = line(&mut heading.iter().copied());
+    let widths = heading.iter().enumerate().map(|(column, name)| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).fold(name.len(), usize::max)
+    });
+    let widths: Vec<usize> = widths.collect();
+    let mut out = aligned(heading.iter().copied(), &widths);
     for row in rows {
-        out += &line(&mut row.iter().map(String::as_str));
+        out += &aligned(row.iter().map(String::as_str), &widths);
     }
     out
+}
+
+/// A line of a table.
+fn aligned<'c>(cells: impl Iterator<Item = &'c str>, widths: &[usize]) -> String {
+    let padded = cells.zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
 }
 
 #[cfg(test)]

@@ -72,12 +72,9 @@ fn shown(source: &Source, args: &TopArgs) -> anyhow::Result<Output> {
 /// The nodes with GPUs or NICs of DRA drivers, by name. GPUs of a device plugin are counted on nodes without
 /// those of a DRA driver.
 fn states(view: &ClusterView, facts: &Nodes, args: &TopArgs) -> Vec<NodeState> {
-    let is_asked = |node: &&str| {
-        args.nodes.is_empty() || args.nodes.iter().any(|asked| asked.as_str() == *node)
-    };
     let states = view
         .present_nodes()
-        .filter(is_asked)
+        .filter(|node| args.nodes.is_empty() || args.nodes.iter().any(|asked| asked == node))
         .filter(|node| args.selector.as_ref().is_none_or(|it| it.matches(&labels(view, node))))
         .map(|node| NodeState::new(view, node, facts));
     let states = states.filter(|it| it.gpus.all + it.nics.all > 0);
@@ -91,31 +88,32 @@ fn person(states: &[NodeState], is_wide: bool) -> String {
     if states.is_empty() {
         return "no node has GPUs or NICs of a DRA driver\n".to_owned();
     }
-    let row = |it: &NodeState| {
-        let mut row = vec![
-            it.name.clone(),
-            free(it.gpus),
-            nics(it),
-            it.whole_cells.map_or_else(|| "-".to_owned(), |cells| cells.to_string()),
-            it.fabric.as_deref().map_or_else(|| "-".to_owned(), |fabric| fabrics.name(fabric)),
-        ];
-        if is_wide {
-            row.push(it.machine.clone());
-        }
-        let troubles = it.troubles();
-        let ports = match (troubles.len(), is_wide) {
-            (0, _) => "ok".to_owned(),
-            (_, true) => troubles.join("; "),
-            (number, false) => format!("{number} in trouble"),
-        };
-        row.push(it.closed.map_or_else(|| ports.clone(), |closed| format!("{closed}; {ports}")));
-        row
-    };
     let mut heading = vec!["NODE", "GPUS FREE", "NICS FREE", "WHOLE CELLS", "FABRIC"];
     heading.extend(is_wide.then_some("MACHINE"));
     heading.push("STATE");
-    let rows: Vec<_> = states.iter().map(row).collect();
+    let rows: Vec<_> = states.iter().map(|it| row(it, &fabrics, is_wide)).collect();
     table(&heading, &rows) + "\n" + &total(states, is_wide)
+}
+
+fn row(it: &NodeState, fabrics: &Short, is_wide: bool) -> Vec<String> {
+    let mut row = vec![
+        it.name.clone(),
+        free(it.gpus),
+        nics(it),
+        it.whole_cells.map_or_else(|| "-".to_owned(), |cells| cells.to_string()),
+        it.fabric.as_deref().map_or_else(|| "-".to_owned(), |fabric| fabrics.name(fabric)),
+    ];
+    if is_wide {
+        row.push(it.machine.clone());
+    }
+    let troubles = it.troubles();
+    let ports = match (troubles.len(), is_wide) {
+        (0, _) => "ok".to_owned(),
+        (_, true) => troubles.join("; "),
+        (number, false) => format!("{number} in trouble"),
+    };
+    row.push(it.closed.map_or_else(|| ports.clone(), |closed| format!("{closed}; {ports}")));
+    row
 }
 
 /// `6/8`, `6/8 (25/32 functions)`, `6/8 places`.
@@ -135,33 +133,35 @@ fn free(amount: Amount) -> String {
 
 /// What is free on all nodes that take pods, and what is not usable.
 fn total(states: &[NodeState], is_wide: bool) -> String {
-    let open = || states.iter().filter(|it| it.closed.is_none());
-    let gpus: usize = open().map(|it| it.gpus.free).sum();
-    let free = |binds_late: bool| -> usize {
-        open().filter(|it| it.binds_late == binds_late).map(|it| it.nics.free).sum()
-    };
+    let open: Vec<_> = states.iter().filter(|it| it.closed.is_none()).collect();
+    let gpus: usize = open.iter().map(|it| it.gpus.free).sum();
     let (nodes, gpus) = (counted(states.len(), "node"), counted(gpus, "GPU"));
-    let nics = counted(free(false), "NIC");
+    let nics = counted(free_nics(&open, false), "NIC");
     let free = if states.iter().any(|it| it.binds_late) {
-        let places = counted(free(true), "place");
+        let places = counted(free_nics(&open, true), "place");
         format!(
             "{nodes}, {gpus}, {nics} and {places} (NICs that are chosen when a pod starts) free"
         )
     } else {
         format!("{nodes}, {gpus} and {nics} free")
     };
-    let closed = states.len() - open().count();
+    let closed = states.len() - open.len();
     let closed = (closed > 0).then(|| {
         let takes = if closed == 1 { "takes" } else { "take" };
         format!("{} {takes} no pods", counted(closed, "node"))
     });
-    let troubled: usize = open().map(|it| it.gpus.unusable + it.nics.unusable).sum();
+    let troubled: usize = open.iter().map(|it| it.gpus.unusable + it.nics.unusable).sum();
     let troubled = (troubled > 0).then(|| {
         let is = if troubled == 1 { "is" } else { "are" };
         let how = if is_wide { "" } else { " (-o wide names them)" };
         format!("{} {is} down, degraded or tainted{how}", counted(troubled, "device"))
     });
     [Some(free), troubled, closed].into_iter().flatten().collect::<Vec<_>>().join("; ") + "\n"
+}
+
+/// How many NICs are free on the nodes that choose them when a pod starts, or on the others.
+fn free_nics(open: &[&NodeState], binds_late: bool) -> usize {
+    open.iter().filter(|it| it.binds_late == binds_late).map(|it| it.nics.free).sum()
 }
 
 /// The pods that have devices although one of higher priority waits for some.

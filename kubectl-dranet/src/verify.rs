@@ -237,11 +237,11 @@ fn add_possible(view: &ClusterView, verified: &mut [Verified]) {
         alike.entry(serde_json::to_string(&specs).unwrap_or_default()).or_default().push(index);
     }
     for indices in alike.into_values() {
-        let pods = || indices.iter().filter_map(|index| verified.get(*index));
-        let Some(claims) = pods().next().and_then(|pod| claims_of(view, &pod.claims)) else {
+        let pods: Vec<_> = indices.iter().filter_map(|index| verified.get(*index)).collect();
+        let Some(claims) = pods.first().and_then(|pod| claims_of(view, &pod.claims)) else {
             continue;
         };
-        let nodes: BTreeSet<String> = pods().map(|pod| pod.node.clone()).collect();
+        let nodes: BTreeSet<String> = pods.iter().map(|pod| pod.node.clone()).collect();
         let (nodes, nothing) = (nodes.iter().map(String::as_str), AllocatedState::new());
         let answers = predict_each(view, nodes, &claims, &nothing, &|| false);
         for index in &indices {
@@ -267,9 +267,9 @@ fn predicted(view: &ClusterView, node: &str, answer: &Prediction) -> Option<Path
     let devices = NodeDevices::new(view, node)?;
     let results = allocations.iter().flat_map(|allocation| &allocation.results);
     let held: Vec<DeviceId> = results.map(|result| result.device.clone()).collect();
-    let addresses =
-        |of: &BTreeMap<PciAddress, &Device>| of_pod(of, &held).keys().copied().collect::<Vec<_>>();
-    let pairs = devices.topology.pairs_of(&addresses(&devices.gpus), &addresses(&devices.nics));
+    let [gpus, nics] = [&devices.gpus, &devices.nics]
+        .map(|all| of_pod(all, &held).into_keys().collect::<Vec<_>>());
+    let pairs = devices.topology.pairs_of(&gpus, &nics);
     pairs.iter().map(|pair| pair.path).max()
 }
 
@@ -277,8 +277,6 @@ fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
     if verified.is_empty() {
         return Ok("no running pod has both GPUs and NICs\n".to_owned());
     }
-    let word =
-        |path: Option<PathKind>| path.map_or_else(|| "-".to_owned(), |path| path.to_string());
     let mut rows = Vec::new();
     for pod in verified {
         for pair in &pod.pairs {
@@ -290,8 +288,8 @@ fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
                 gpu.clone(),
                 nic.clone(),
                 pair.path.to_string(),
-                word(pod.promised),
-                word(pod.possible),
+                cell(pod.promised),
+                cell(pod.possible),
             ];
             if is_wide {
                 row.extend(pair.addresses.clone());
@@ -321,4 +319,8 @@ fn person(verified: &[Verified], is_wide: bool) -> anyhow::Result<String> {
         counted(degraded, "NIC"),
     )?;
     Ok(out)
+}
+
+fn cell(path: Option<PathKind>) -> String {
+    path.map_or_else(|| "-".to_owned(), |path| path.to_string())
 }

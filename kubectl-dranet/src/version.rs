@@ -32,7 +32,6 @@ fn of_workload(object: &Value) -> Vec<Component> {
     if !is_ours {
         return Vec::new();
     }
-    let number = |value: &Value| value.as_u64().unwrap_or_default();
     let status = &object["status"];
     let ready = match object["kind"].as_str() {
         Some("DaemonSet") => {
@@ -54,6 +53,10 @@ fn of_workload(object: &Value) -> Vec<Component> {
             }
         })
         .collect()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
 }
 
 /// The tag of an image, otherwise its digest; empty if it has neither.

@@ -50,13 +50,16 @@ impl HostAccess {
     /// Removes the volumes with device files: a claim gives a container the files of its NICs.
     /// Returns what was removed.
     pub(crate) fn remove_volumes(&self, pod: &mut Value) -> Vec<String> {
-        let is_of_devices =
-            |item: &Value| self.volumes.iter().any(|volume| item["name"] == volume.as_str());
-        remove_items(&mut pod["spec"], "volumes", is_of_devices);
+        remove_items(&mut pod["spec"], "volumes", |volume| self.has_volume(volume));
         for container in containers_mut(pod) {
-            remove_items(container, "volumeMounts", is_of_devices);
+            remove_items(container, "volumeMounts", |mount| self.has_volume(mount));
         }
         self.volumes.iter().map(|name| format!("the volume `{name}`")).collect()
+    }
+
+    /// Whether a volume, or the mount of one, has the device files.
+    fn has_volume(&self, item: &Value) -> bool {
+        self.volumes.iter().any(|volume| item["name"] == volume.as_str())
     }
 
     /// Gives the pod a network of its own: interfaces of claims cannot move into the host's network,

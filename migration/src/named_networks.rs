@@ -19,13 +19,13 @@ pub(crate) fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, se
         return Ok(list
             .iter()
             .filter_map(|network| {
-                let text = |field: &str| network.get(field)?.as_str().map(str::to_owned);
                 let others = network
                     .iter()
                     .filter(|(key, _)| !["name", "namespace"].contains(&key.as_str()));
                 Some(NamedNetwork {
-                    namespace: text("namespace").unwrap_or_else(|| namespace.to_owned()),
-                    name: text("name")?,
+                    namespace: text_of(network, "namespace")
+                        .unwrap_or_else(|| namespace.to_owned()),
+                    name: text_of(network, "name")?,
                     own: others.map(|(key, value)| format!("`{key}: {value}`")).collect(),
                 })
             })
@@ -44,4 +44,8 @@ pub(crate) fn named(text: &str, namespace: &str) -> Result<Vec<NamedNetwork>, se
             }
         })
         .collect())
+}
+
+fn text_of(network: &Map<String, Value>, field: &str) -> Option<String> {
+    network.get(field)?.as_str().map(str::to_owned)
 }

@@ -306,16 +306,12 @@ fn conditions(
     object: &Value,
     notes: &mut Vec<Note>,
 ) -> Vec<String> {
-    let list = |field: &str| -> Vec<String> {
-        let list = group[field].as_array().into_iter().flatten();
-        list.filter_map(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned).collect()
-    };
     let mut found = Vec::new();
     if is_shared || group["isRdma"] == json!(true) {
         found.push(with_rdma());
     }
     let (mut names, mut unknown) = (Vec::new(), Vec::new());
-    for id in list("vendors") {
+    for id in list(group, "vendors") {
         match VENDORS.iter().find(|(vendor, _)| *vendor == id) {
             Some((_, name)) => names.push((*name).to_owned()),
             None => unknown.push(id),
@@ -334,11 +330,11 @@ fn conditions(
     } else if !names.is_empty() {
         found.push(format!("{} in {}", dranet("pciVendor", r#""""#), json!(names)));
     }
-    let interfaces = list("ifNames");
+    let interfaces = list(group, "ifNames");
     if !interfaces.is_empty() {
         found.push(format!("{} in {}", dranet("ifName", r#""""#), json!(interfaces)));
     }
-    let addresses = list("pciAddresses");
+    let addresses = list(group, "pciAddresses");
     if !addresses.is_empty() {
         let bus = r#"device.attributes["resource.kubernetes.io"].?pciBusID.orValue("")"#;
         found.push(format!("{bus} in {}", json!(addresses)));
@@ -346,18 +342,19 @@ fn conditions(
     if group["isVf"] == json!(true) {
         found.push(format!("{} == true", dranet("isSriovVf", "false")));
     }
-    let links = list("linkTypes").into_iter();
+    let links = list(group, "linkTypes").into_iter();
     let links: Vec<_> =
         links.map(|link| if link == "ether" { "ethernet".to_owned() } else { link }).collect();
     if !links.is_empty() {
         let link = r#"device.attributes["dranet.io"].?linkType.orValue("")"#;
         found.push(format!("{link} in {}", json!(links)));
     }
-    let ids: Vec<_> = list("deviceIDs").into_iter().chain(list("devices")).collect();
-    let physical: Vec<_> = list("pfNames").into_iter().chain(list("rootDevices")).collect();
+    let ids: Vec<_> = list(group, "deviceIDs").into_iter().chain(list(group, "devices")).collect();
+    let physical: Vec<_> =
+        list(group, "pfNames").into_iter().chain(list(group, "rootDevices")).collect();
     for (what, values, attribute) in [
         ("device ids", ids, "dra.net/pciDevice"),
-        ("drivers", list("drivers"), "dra.net/pciDevice"),
+        ("drivers", list(group, "drivers"), "dra.net/pciDevice"),
         ("physical functions", physical, "resource.kubernetes.io/pciBusID"),
     ] {
         if !values.is_empty() {
@@ -375,18 +372,19 @@ fn conditions(
     found
 }
 
+/// The texts of a list of a selector.
+fn list(group: &Value, field: &str) -> Vec<String> {
+    let list = group[field].as_array().into_iter().flatten();
+    list.filter_map(Value::as_str).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+}
+
 /// The entries of the chart value for a node policy: one for each combination of its lists. An
 /// interface name may have a range of its functions as a suffix, `ens1f0#0-3`.
 fn virtual_functions(spec: &Value) -> String {
     let nics = &spec["nicSelector"];
-    let listed = |field: &str| {
-        let items = nics[field].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let items: Vec<_> = items.map(|item| item.split('#').next()).collect();
-        if items.is_empty() { vec![None] } else { items }
-    };
     let mut entries = Vec::new();
-    for pf_name in listed("pfNames") {
-        for root_device in listed("rootDevices") {
+    for pf_name in alternatives(nics, "pfNames") {
+        for root_device in alternatives(nics, "rootDevices") {
             let fields = [
                 ("vendor", nics["vendor"].as_str()),
                 ("deviceID", nics["deviceID"].as_str()),
@@ -401,4 +399,11 @@ fn virtual_functions(spec: &Value) -> String {
         }
     }
     entries.join(", ")
+}
+
+/// The values of a list, without the ranges of functions; a single `None` if there are none.
+fn alternatives<'n>(nics: &'n Value, field: &str) -> Vec<Option<&'n str>> {
+    let items = nics[field].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let items: Vec<_> = items.map(|item| item.split('#').next()).collect();
+    if items.is_empty() { vec![None] } else { items }
 }

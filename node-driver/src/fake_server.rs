@@ -127,8 +127,9 @@ impl FakeServer {
                 news.changed().await.unwrap();
             }
         };
-        let objects = || format!("{:#?}", self.objects(collection));
-        tokio::time::timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{}", objects()));
+        tokio::time::timeout(PATIENCE, seen)
+            .await
+            .unwrap_or_else(|_| panic!("{:#?}", self.objects(collection)));
     }
 
     /// Changes objects just before the next write is handled.

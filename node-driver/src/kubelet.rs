@@ -192,10 +192,13 @@ fn remember_interfaces(node: &Arc<LocalPreparer>) {
 /// Removes sockets of ended instances. Hidden names are left alone: such a socket may be
 /// bound but not yet listening.
 fn remove_dead_sockets(paths: &Paths) {
-    let is_of = |name: &str, stem: &str, end: &str| name.starts_with(stem) && name.ends_with(end);
-    remove_dead(&paths.plugin(), |name| is_of(name, "dra", ".sock"));
-    remove_dead(&paths.registry(), |name| is_of(name, &paths.driver, "-reg.sock"));
-    remove_dead(&paths.run, |name| is_of(name, "probe-", ".sock"));
+    remove_dead(&paths.plugin(), |name| has_ends(name, "dra", ".sock"));
+    remove_dead(&paths.registry(), |name| has_ends(name, &paths.driver, "-reg.sock"));
+    remove_dead(&paths.run, |name| has_ends(name, "probe-", ".sock"));
+}
+
+fn has_ends(name: &str, start: &str, end: &str) -> bool {
+    name.starts_with(start) && name.ends_with(end)
 }
 
 /// The sockets of a resource that counts GPUs.

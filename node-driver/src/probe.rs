@@ -90,10 +90,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
     let answer = ask(&path).with_context(|| {
         format!("instance `{instance}` does not answer on `{}`", path.display())
     })?;
-    let starting_with = |start: &str| {
-        answer.lines().filter_map(|line| line.strip_prefix(start)).collect::<Vec<_>>()
-    };
-    let (stuck, waiting) = (starting_with(STUCK), starting_with(WAITING));
+    let (stuck, waiting) = (after(&answer, STUCK), after(&answer, WAITING));
     anyhow::ensure!(stuck.is_empty(), "instance `{instance}` is stuck: {}", stuck.join(", "));
     anyhow::ensure!(
         *question == ProbeKind::Live || waiting.is_empty(),
@@ -101,6 +98,11 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<()> {
         waiting.join(", ")
     );
     Ok(())
+}
+
+/// What follows this start in the lines that have it.
+fn after<'a>(answer: &'a str, start: &str) -> Vec<&'a str> {
+    answer.lines().filter_map(|line| line.strip_prefix(start)).collect()
 }
 
 fn ask(path: &Path) -> io::Result<String> {

@@ -10,14 +10,14 @@ use std::path::Path;
 
 /// Waits for the right to change the state of claims, and takes it. It ends when the file is dropped.
 pub fn take(paths: &Paths) -> Result<File, FileError> {
-    let path = paths.lock();
-    let open = || {
-        fs::create_dir_all(paths.plugin())?;
-        let file = File::options().create(true).append(true).open(&path)?;
-        file.lock()?;
-        Ok(file)
-    };
-    open().map_err(|source| FileError::new("lock", &path, source))
+    lock_state(paths).map_err(|source| FileError::new("lock", &paths.lock(), source))
+}
+
+fn lock_state(paths: &Paths) -> io::Result<File> {
+    fs::create_dir_all(paths.plugin())?;
+    let file = File::options().create(true).append(true).open(paths.lock())?;
+    file.lock()?;
+    Ok(file)
 }
 
 /// The right to attach or undo one claim.
@@ -50,7 +50,11 @@ pub fn try_claim(folder: &Path) -> Result<ClaimTurn, FileError> {
 }
 
 fn claim(folder: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<ClaimTurn, FileError> {
-    let open = || loop {
+    lock_folder(folder, lock).map_err(|source| FileError::new("lock", folder, source))
+}
+
+fn lock_folder(folder: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> io::Result<ClaimTurn> {
+    loop {
         let file = match File::open(folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(ClaimTurn::NoFolder),
             opened => opened?,
@@ -62,8 +66,7 @@ fn claim(folder: &Path, lock: impl Fn(&File) -> io::Result<bool>) -> Result<Clai
         if fs::metadata(folder).is_ok_and(|now| is_same(&file, &now)) {
             return Ok(ClaimTurn::Taken(file));
         }
-    };
-    open().map_err(|source| FileError::new("lock", folder, source))
+    }
 }
 
 fn is_same(file: &File, now: &fs::Metadata) -> bool {

@@ -14,7 +14,7 @@ use topology_graph::{
     RdmaDevice, Snapshot, SocketFacts,
 };
 
-use crate::machine::{Functions, PostedError, function, nothing};
+use crate::machine::{Functions, PostedError, device_id, function, nothing};
 
 /// The maximum number of XML nodes; a machine with thousands of CPUs has about a hundred thousand.
 const MOST_NODES: u32 = 4_000_000;
@@ -310,9 +310,7 @@ fn link(capacity: f32) -> Option<PcieLink> {
 
 /// `[10de:2330]`.
 fn ids(text: &str) -> Option<(u16, u16)> {
-    let (vendor, device) = text.strip_prefix('[')?.strip_suffix(']')?.split_once(':')?;
-    let id = |text| u16::from_str_radix(text, 16).ok();
-    Some((id(vendor)?, id(device)?))
+    device_id(text.strip_prefix('[')?.strip_suffix(']')?)
 }
 
 fn hex(text: &str) -> Option<u32> {

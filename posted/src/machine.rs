@@ -125,6 +125,12 @@ pub(crate) fn function(
     }
 }
 
+/// A vendor and a device ID, `10de:2330`.
+pub(crate) fn device_id(text: &str) -> Option<(u16, u16)> {
+    let (vendor, device) = text.split_once(':')?;
+    Some((u16::from_str_radix(vendor, 16).ok()?, u16::from_str_radix(device, 16).ok()?))
+}
+
 /// A machine without facts.
 pub(crate) fn nothing() -> Snapshot {
     Snapshot {

@@ -108,8 +108,7 @@ impl PostedMatrix {
             }
         }
         // Its name was broken, or whoever posted it left it out.
-        let is_without = |at: &usize| !rows.contains(at) && !unread.contains(at);
-        let without = places.iter().filter(|(_, at)| is_without(at));
+        let without = places.iter().filter(|(_, at)| !rows.contains(*at) && !unread.contains(*at));
         let without: Vec<_> = without.map(|(name, _)| format!("`{name}`")).collect();
         if !without.is_empty() {
             matrix.unread.push(format!("no row for {}", without.join(", ")));
@@ -145,8 +144,9 @@ fn paths(
     own: Option<usize>,
 ) -> Result<Vec<Option<PostedPath>>, Unread> {
     let cells = &cells[..cells.len().min(columns)];
-    let is_other = |(at, cell): (usize, &&str)| Some(at) == own || is_of_other_table(cell);
-    if cells.iter().enumerate().all(is_other) && cells.iter().all(|cell| path(cell).is_none()) {
+    let is_other =
+        cells.iter().enumerate().all(|(at, cell)| Some(at) == own || is_of_other_table(cell));
+    if is_other && cells.iter().all(|cell| path(cell).is_none()) {
         return Err(Unread::OtherTable);
     }
     let mut paths = Vec::new();
@@ -192,9 +192,12 @@ fn twice<'t>(names: &[&'t str]) -> Option<&'t str> {
 /// Returns true for the header of `xpu-smi topology -m`: `GPU 0/0  GPU 0/1`.
 fn is_of_xpu(line: &str) -> bool {
     let mut words = line.split_whitespace().filter(|word| *word != "|");
-    let is_tile =
-        |word: &str| word.split_once('/').is_some_and(|(a, b)| is_number(a) && is_number(b));
     words.next() == Some("GPU") && words.next().is_some_and(is_tile)
+}
+
+/// `0/1`.
+fn is_tile(word: &str) -> bool {
+    word.split_once('/').is_some_and(|(gpu, tile)| is_number(gpu) && is_number(tile))
 }
 
 fn is_number(text: &str) -> bool {
@@ -215,17 +218,18 @@ fn header<'t>(words: &[&'t str]) -> Option<Vec<&'t str>> {
 }
 
 fn is_device(word: &str) -> bool {
-    let numbered = |prefix| {
-        let digits = word.strip_prefix(prefix);
-        digits.is_some_and(|rest: &str| rest.bytes().all(|digit| digit.is_ascii_digit()))
-    };
-    numbered("GPU")
-        || numbered("NIC")
+    is_numbered(word, "GPU")
+        || is_numbered(word, "NIC")
         || is_address(word)
         || word.contains('_')
             && word.parse::<PathKind>().is_err()
             && !word.contains("Affinity")
             && !word.contains("NUMA")
+}
+
+fn is_numbered(word: &str, prefix: &str) -> bool {
+    let digits = word.strip_prefix(prefix);
+    digits.is_some_and(|rest| rest.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 /// `amd-smi` names GPUs by address.

@@ -8,7 +8,7 @@ use super::units::Units;
 use super::{groups, moves, singles};
 use cluster_model::predict::{self, work_max};
 use cluster_model::room::{Ask, Extended, PodKey, Room};
-use cluster_model::view::ObjectKey;
+use cluster_model::view::{ClusterView, ObjectKey};
 use fabric_controller::{
     Action, ClusterCapacity, Group, PlacementPolicy, WaitingReason, decide as decide_groups,
 };
@@ -183,16 +183,12 @@ impl Waiter<'_> {
     /// Whether all claims exist: they are made soon after their pods.
     fn has_claims_made(&self, cluster: Cluster<'_>) -> bool {
         let Cluster { view, pods, .. } = cluster;
-        let is_made = |pod: &WaitingPod| {
-            let claims = pod.ask.claims(view).unwrap_or_default();
-            claims.iter().all(|claim| view.claim(&key_of(&claim.name)).is_some())
-        };
         match self {
-            Self::Pod(_, pod) => is_made(pod),
+            Self::Pod(_, pod) => are_claims_made(pod, view),
             Self::Group(group, _) => group.gated().all(|member| {
                 let namespace = group.key.namespace.clone();
                 let key = ObjectKey { namespace, name: member.name.clone() };
-                pods.waiting_pod(&key).is_some_and(is_made)
+                pods.waiting_pod(&key).is_some_and(|pod| are_claims_made(pod, view))
             }),
         }
     }
@@ -219,9 +215,9 @@ impl Waiter<'_> {
         let preemptors = &scene.rules.preemptors;
         match self {
             Self::Pod(key, pod) => {
-                let nodes = || scene.cluster.view.present_nodes();
+                let view = scene.cluster.view;
                 let own = room.clone().besides(&(*key).into());
-                match own.attempt(&pod.ask, nodes()).map(|attempt| attempt.fits()) {
+                match own.attempt(&pod.ask, view.present_nodes()).map(|attempt| attempt.fits()) {
                     Err(why) => return Some(Err(NoPreemption::Unknown(why))),
                     Ok(fits) if !fits.is_empty() => {
                         room.take(&pod.kind, 1, fits);
@@ -235,7 +231,7 @@ impl Waiter<'_> {
                 let Some(preempting) = pod.ask.preempting() else {
                     return Some(Err(NoPreemption::NeverPreempts));
                 };
-                let by_scheduler = own.attempt(&preempting, nodes());
+                let by_scheduler = own.attempt(&preempting, view.present_nodes());
                 if by_scheduler.is_ok_and(|attempt| !attempt.fits().is_empty()) {
                     return None;
                 }
@@ -263,4 +259,9 @@ impl Waiter<'_> {
             }
         }
     }
+}
+
+fn are_claims_made(pod: &WaitingPod, view: &ClusterView) -> bool {
+    let claims = pod.ask.claims(view).unwrap_or_default();
+    claims.iter().all(|claim| view.claim(&key_of(&claim.name)).is_some())
 }

@@ -61,8 +61,8 @@ pub(crate) fn decide<'a>(
     let view = scene.cluster.view;
     let home = group.fabric(|node| view.node_label(node, label::NODE_FABRIC).map(str::to_owned));
     let fabrics = scene.fabrics();
-    let open = || fabrics.iter().filter(|(name, _)| home.as_deref().is_none_or(|it| it == **name));
-    let fabrics: Vec<_> = open()
+    let open = fabrics.iter().filter(|(name, _)| home.as_deref().is_none_or(|it| it == **name));
+    let fabrics: Vec<_> = open
         .map(|(fabric, nodes)| {
             let places = Supposed::new(group, scene.cluster.groups, view, (fabric, nodes));
             let here = nodes.iter().flat_map(|node| scene.units.on(node)).copied();

@@ -75,10 +75,14 @@ fn on_node(
     }
     let mut fewest = reprieve(&order, &mut trial);
     trial.set_all(&order, true);
-    let best = Some(fewest.len());
-    let harm = |claims: &[usize]| Some(claims.len());
-    let better = Improvement { order: &order, trial: &mut trial, harm, best, tries }.search();
-    if let Some((_, claims)) = better {
+    let improvement = Improvement {
+        order: &order,
+        trial: &mut trial,
+        harm: |claims: &[usize]| Some(claims.len()),
+        best: Some(fewest.len()),
+        tries,
+    };
+    if let Some((_, claims)) = improvement.search() {
         fewest = claims;
     }
     let mut names: Vec<ClaimName> =

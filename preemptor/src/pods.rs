@@ -154,16 +154,15 @@ impl Pods {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         let controller = owner(pod).filter(|(kind, _)| kind != "Job");
         let hash = metadata.labels.as_ref().and_then(|labels| labels.get(TEMPLATE_HASH));
-        let is_same = |key: &PodKey, other: &BoundPod| {
+        let own = controller.as_ref().map(|(kind, name)| (kind.as_str(), name.as_str()));
+        let same = self.bound().filter(|(_, key, other)| {
             let other_owner = other.owner.as_ref().map(|(kind, name)| (&**kind, &**name));
-            let own = controller.as_ref().map(|(kind, name)| (kind.as_str(), name.as_str()));
             let is_replaced = *key.namespace == *namespace
                 && own.is_some()
                 && own == other_owner
                 && hash.map(String::as_str) == other.labels.get(TEMPLATE_HASH);
             is_replaced || gang.is_some() && gang == other.gang.as_ref().map(|it| it.key.clone())
-        };
-        let same = self.bound().filter(|(_, key, other)| is_same(key, other));
+        });
         same.map(|(_, key, _)| key.into()).collect()
     }
 

@@ -196,11 +196,12 @@ fn busy_nodes(cluster: Cluster<'_>) -> HashSet<&str> {
     if nodes.is_empty() {
         return nodes;
     }
-    let fabric = |node: &str| cluster.view.node_label(node, label::NODE_FABRIC);
-    let fabrics: HashSet<&str> = nodes.iter().filter_map(|node| fabric(node)).collect();
-    let all = cluster.view.present_nodes();
-    let busy = all.filter(|node| {
-        nodes.contains(node) || fabric(node).is_some_and(|fabric| fabrics.contains(fabric))
+    let view = cluster.view;
+    let fabrics = nodes.iter().filter_map(|node| view.node_label(node, label::NODE_FABRIC));
+    let fabrics: HashSet<&str> = fabrics.collect();
+    let busy = view.present_nodes().filter(|node| {
+        let fabric = view.node_label(node, label::NODE_FABRIC);
+        nodes.contains(node) || fabric.is_some_and(|fabric| fabrics.contains(fabric))
     });
     busy.collect()
 }

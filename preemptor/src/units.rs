@@ -195,18 +195,20 @@ impl<'a> Units<'a> {
 
     /// How many evictions violate a budget if a unit leaves alone.
     pub(crate) fn violations(&self, unit: usize) -> usize {
-        let count = || self.violated(&[unit]).iter().flatten().count();
-        *self.all[unit].violations.get_or_init(count)
+        let known = &self.all[unit].violations;
+        *known.get_or_init(|| self.violated(&[unit]).iter().flatten().count())
     }
 
     /// Compares what is lost if one of two units leaves, as [`Self::harm`] does.
     pub(crate) fn compare(&self, one: usize, other: usize) -> Ordering {
-        let known = |unit: usize| {
-            let Unit { pods, highest, weight, start, .. } = &self.all[unit];
-            (self.violations(unit), *highest, *weight, pods.len(), Reverse(*start))
-        };
-        let gpu_seconds = || self.gpu_seconds(one).cmp(&self.gpu_seconds(other));
-        known(one).cmp(&known(other)).then_with(gpu_seconds)
+        let without_work = self.harm_without_work(one).cmp(&self.harm_without_work(other));
+        without_work.then_with(|| self.gpu_seconds(one).cmp(&self.gpu_seconds(other)))
+    }
+
+    /// What is lost if a unit leaves, in the order of [`Harm`], up to the work.
+    fn harm_without_work(&self, unit: usize) -> (usize, i32, i64, usize, Reverse<i64>) {
+        let Unit { pods, highest, weight, start, .. } = &self.all[unit];
+        (self.violations(unit), *highest, *weight, pods.len(), Reverse(*start))
     }
 
     fn gpu_seconds(&self, unit: usize) -> i64 {

@@ -131,14 +131,12 @@ impl Nic {
     }
 
     fn problems(&self, now: Instant) -> BTreeSet<Problem> {
-        let is = |signal: &Option<Signal>, judge: fn(&Signal, Instant) -> bool| {
-            signal.as_ref().is_some_and(|signal| judge(signal, now))
-        };
+        let (port, link) = (self.port.as_ref(), self.link.as_ref());
         let found = [
-            (Problem::PortDown, is(&self.port, Signal::is_bad)),
-            (Problem::PortFlapping, is(&self.port, Signal::is_flapping)),
+            (Problem::PortDown, port.is_some_and(|port| port.is_bad(now))),
+            (Problem::PortFlapping, port.is_some_and(|port| port.is_flapping(now))),
             (Problem::PortErrors, self.port_errors.is_bad() || self.link_downs.is_bad()),
-            (Problem::LinkDegraded, is(&self.link, Signal::is_bad)),
+            (Problem::LinkDegraded, link.is_some_and(|link| link.is_bad(now))),
             (Problem::PcieErrors, self.pcie_errors.is_bad()),
             (Problem::Unresponsive, self.unresponsive),
             (Problem::Gone, self.gone),

@@ -171,14 +171,9 @@ fn complete_interface(
     snapshot: &mut Snapshot,
     network: &mut NetworkFacts,
 ) {
-    let function = nic.address();
-    let is_own = |netdev: &Netdev| {
-        let is_part = nic.part.is_none() || netdev.part == nic.part;
-        function.is_some() && netdev.pci == function && is_part
-    };
-    let own: Vec<String> = match function {
+    let own: Vec<String> = match nic.address() {
         Some(_) => {
-            let own = snapshot.netdevs.iter().filter(|it| is_own(it));
+            let own = snapshot.netdevs.iter().filter(|it| is_own(it, nic));
             own.map(|netdev| netdev.name.clone()).collect()
         }
         None => vec![before.name.clone()],
@@ -197,10 +192,15 @@ fn complete_interface(
     network.in_pods.insert(before.name.clone());
     network.interfaces.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(netdev) = &nic.netdev {
-        snapshot.netdevs.retain(|other| !is_own(other) && other.name != netdev.name);
+        snapshot.netdevs.retain(|other| !is_own(other, nic) && other.name != netdev.name);
         snapshot.netdevs.push(netdev.clone());
         snapshot.netdevs.sort_by(|a, b| a.name.cmp(&b.name));
     }
+}
+
+fn is_own(netdev: &Netdev, nic: &NicState) -> bool {
+    let is_part = nic.part.is_none() || netdev.part == nic.part;
+    nic.address().is_some() && netdev.pci == nic.address() && is_part
 }
 
 #[cfg(test)]

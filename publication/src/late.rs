@@ -57,16 +57,17 @@ pub(crate) fn places(nics: &[(NicState, Given)], held: &BTreeMap<String, String>
         nics.iter().filter(|(nic, given)| nic.now.holding.is_none() && is_usable(nic, given));
     let free = (0..).map(|number| format!("{LATE_PLACE}{number}"));
     let free = free.filter(|name| !held.contains_key(name)).take(open.count());
-    let place = |name: String, taints| {
-        let number = number(&name).filter(|_| nics.len() > COUNTED_MAX);
-        attributes::place(name, &common, number, taints)
-    };
-    let mut places: Vec<Device> = free.map(|name| place(name, Vec::new())).collect();
-    places.extend(held.iter().map(|(name, nic)| {
+    let free = free.map(|name| (name, Vec::new()));
+    let taken = held.iter().map(|(name, nic)| {
         let of_nic = nics.iter().find(|(it, _)| it.name == *nic);
         let taints = of_nic.map(|(_, given)| given.taints.clone()).unwrap_or_default();
-        place(name.clone(), taints)
-    }));
+        (name.clone(), taints)
+    });
+    let places = free.chain(taken).map(|(name, taints)| {
+        let number = number(&name).filter(|_| nics.len() > COUNTED_MAX);
+        attributes::place(name, &common, number, taints)
+    });
+    let mut places: Vec<Device> = places.collect();
     places.sort_by_key(|place| number(&place.name));
     places
 }

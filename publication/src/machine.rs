@@ -137,11 +137,11 @@ fn can_be_given(nic: &NicState) -> bool {
 /// The NICs that have rails, if they are compute NICs: those that the host can give, and ports of NICs' own
 /// switches, whose functions it gives.
 fn ports(nics: &[NicState]) -> Vec<&NicState> {
-    let is_port = |nic: &&NicState| {
+    let ports = nics.iter().filter(|nic| {
         let kept = nic.kept.as_ref().map(|kept| &kept.reason);
         can_be_given(nic) || kept == Some(&Withheld::SwitchPort)
-    };
-    nics.iter().filter(is_port).collect()
+    });
+    ports.collect()
 }
 
 impl Usage {

@@ -10,7 +10,9 @@ use cluster_model::gpu_drivers::{self, GpuDriver};
 use cluster_model::names::attribute;
 use cluster_model::published_device::recovered;
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
-use topology_graph::{HostRoot, NodeTopologySpec, ReadError, Snapshot, Topology, fixture, read};
+use topology_graph::{
+    Gpu, HostRoot, NodeTopologySpec, ReadError, Snapshot, Topology, fixture, read,
+};
 
 /// Clouds by the beginning of a machine's name, and the attribute with the name of its type there.
 const CLOUDS: [(&str, &str); 3] = [
@@ -134,12 +136,11 @@ fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> 
         let function = snapshot.pci.iter().find(|function| function.address == gpu.address);
         let root = function.filter(|function| function.path.starts_with("devices/pci"));
         let root = root.and_then(|function| function.root);
-        let uuid = || gpu.uuid.clone().unwrap_or_else(|| format!("GPU-{}", gpu.address));
         let texts = [
             (attribute::PCI_BUS_ID, Some(gpu.address.to_string())),
             (attribute::PCIE_ROOT, root.map(|root| root.to_string())),
             ("type", driver.kind_attribute.map(|_| driver.gpu_kind.to_owned())),
-            ("uuid", driver.uuid_attribute.map(|_| uuid())),
+            ("uuid", driver.uuid_attribute.map(|_| uuid(gpu))),
         ];
         let texts = texts.into_iter().filter_map(|(name, text)| {
             Some((name.to_owned(), DeviceAttribute { string: Some(text?), ..Default::default() }))
@@ -158,6 +159,10 @@ fn gpu_devices(topology: &Topology, snapshot: &Snapshot, driver: &GpuDriver) -> 
         }
     });
     gpus.collect()
+}
+
+fn uuid(gpu: &Gpu) -> String {
+    gpu.uuid.clone().unwrap_or_else(|| format!("GPU-{}", gpu.address))
 }
 
 #[cfg(test)]

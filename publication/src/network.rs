@@ -242,20 +242,17 @@ impl NetworkFacts {
         let earlier = self.earlier_uplinks.iter().map(|index| (*index, Withheld::EarlierUplink));
         let now = self.uplinks().into_iter().map(|index| (index, Withheld::Uplink));
         // Whatever the operator says, pods never get what leads to the API server.
-        let is_necessary = self.closure(self.to_server.clone());
-        let is_for_pods = |index: &u32| {
-            !is_necessary.contains(index)
-                && self.by_index(*index).is_some_and(|it| self.choice.is_for_pods(it))
-        };
-        withheld.extend(earlier.chain(now).filter(|(index, _)| !is_for_pods(index)));
+        let necessary = self.closure(self.to_server.clone());
+        let uplinks = earlier.chain(now);
+        withheld.extend(uplinks.filter(|(index, _)| !self.is_for_pods(*index, &necessary)));
         let of_others = self.of_others.iter().map(|index| (*index, Withheld::OfOthers));
         for (index, reason) in self.below().chain(of_others) {
-            if !is_for_pods(&index) {
+            if !self.is_for_pods(index, &necessary) {
                 withheld.entry(index).or_insert(reason);
             }
         }
         let of_switch = self.interfaces.iter().filter(|it| it.is_switch_port);
-        for interface in of_switch.filter(|it| !is_for_pods(&it.index)) {
+        for interface in of_switch.filter(|it| !self.is_for_pods(it.index, &necessary)) {
             withheld.entry(interface.index).or_insert(Withheld::SwitchPort);
         }
         let of_operator = self.interfaces.iter().filter(|it| self.choice.is_for_host(it));
@@ -263,6 +260,12 @@ impl NetworkFacts {
             withheld.entry(interface.index).or_insert(Withheld::Operator);
         }
         withheld
+    }
+
+    /// Whether the operator leaves an interface to pods that is not one of the necessary ones.
+    fn is_for_pods(&self, index: u32, necessary: &BTreeSet<u32>) -> bool {
+        !necessary.contains(&index)
+            && self.by_index(index).is_some_and(|it| self.choice.is_for_pods(it))
     }
 
     /// Whether the operator keeps a PCI function for the host, by its address.
@@ -353,9 +356,9 @@ impl NetworkFacts {
 
     /// Interfaces of the routes with the lowest metric among the chosen ones.
     fn default_routes_in_force(&self, choose: impl Fn(&DefaultRoute) -> bool) -> BTreeSet<u32> {
-        let routes = || self.default_routes.iter().filter(|route| choose(route));
-        let lowest = routes().map(|route| route.metric).min();
-        routes().filter(|route| Some(route.metric) == lowest).map(|route| route.interface).collect()
+        let routes = self.default_routes.iter().filter(|route| choose(route));
+        let lowest = routes.clone().map(|route| route.metric).min();
+        routes.filter(|route| Some(route.metric) == lowest).map(|route| route.interface).collect()
     }
 }
 

@@ -22,10 +22,13 @@ pub(crate) fn device(vendor: u16, device: u16) -> Option<&'static str> {
 /// The vendor's part of the database.
 fn lines(vendor: u16) -> Option<impl Iterator<Item = &'static str>> {
     let at = VENDORS.binary_search_by_key(&vendor, |(id, _)| *id).ok()?;
-    let begin =
-        |index: usize| VENDORS.get(index).and_then(|(_, begin)| usize::try_from(*begin).ok());
     let part = NAMES.get(begin(at)?..begin(at + 1).unwrap_or(NAMES.len()))?;
     Some(part.lines())
+}
+
+/// The offset of a vendor's part, by the vendor's place in the table.
+fn begin(index: usize) -> Option<usize> {
+    VENDORS.get(index).and_then(|(_, begin)| usize::try_from(*begin).ok())
 }
 
 #[cfg(test)]

@@ -72,11 +72,14 @@ impl Rails {
 
     /// Leaves the rails of NICs that are gone to the pods that have them.
     fn leave(&mut self, nics: &BTreeMap<PciAddress, &NicState>, gone: &[NicState]) {
-        let gone = || gone.iter().filter(|nic| address_with_rail(nic).is_some());
         for (address, nic) in nics {
             let Some(number) = self.numbers.get(address).copied() else { continue };
-            let mut holders = gone().filter(|gone| gone.link_type == nic.link_type);
-            let Some(holder) = holders.find(|gone| gone.rail == Some(number)) else { continue };
+            let holder = gone.iter().find(|it| {
+                address_with_rail(it).is_some()
+                    && it.link_type == nic.link_type
+                    && it.rail == Some(number)
+            });
+            let Some(holder) = holder else { continue };
             self.numbers.remove(address);
             let holder = name(holder);
             let why = format!("its rail {number} is that of {holder}, which is gone and in a pod");

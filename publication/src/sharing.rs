@@ -113,13 +113,13 @@ impl Shares {
 
 /// The capacity of shares. A claim without a request for shares gets all of them.
 fn shares(max: NonZeroU32) -> DeviceCapacity {
-    let one = || Quantity("1".to_owned());
-    let all = || Quantity(max.to_string());
-    let whole = CapacityRequestPolicyRange { min: one(), max: Some(all()), step: Some(one()) };
+    let (one, all) = (Quantity("1".to_owned()), Quantity(max.to_string()));
+    let whole =
+        CapacityRequestPolicyRange { min: one.clone(), max: Some(all.clone()), step: Some(one) };
     DeviceCapacity {
-        value: all(),
+        value: all.clone(),
         request_policy: Some(CapacityRequestPolicy {
-            default: Some(all()),
+            default: Some(all),
             valid_range: Some(whole),
             valid_values: None,
         }),

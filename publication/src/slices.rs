@@ -9,7 +9,7 @@
 use crate::node::NodeIdentity;
 use cluster_model::names::DRIVER;
 use k8s_openapi::api::resource::v1::{Device, ResourcePool, ResourceSlice, ResourceSliceSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::BTreeMap;
 
 /// Devices per slice. This is the API server's limit for slices with tainted devices; it
@@ -185,12 +185,14 @@ fn is_up_to_date(
     generation: i64,
     memory: &Memory,
 ) -> bool {
-    let owners =
-        |slice: &ResourceSlice| slice.metadata.owner_references.clone().unwrap_or_default();
     let mut spec = wanted.spec.clone();
     spec.pool.generation = generation;
     owners(there) == owners(wanted)
         && (normal(&there.spec) == normal(&spec) || memory.is_all_that_is_kept(&there.spec, &spec))
+}
+
+fn owners(slice: &ResourceSlice) -> &[OwnerReference] {
+    slice.metadata.owner_references.as_deref().unwrap_or_default()
 }
 
 /// Normalizes a spec for comparison: an empty list equals an absent one, and the server

@@ -221,13 +221,11 @@ pub(crate) fn replays(
     let order = spread(runs.first().map_or(0, |run| run.scene.workloads.len()));
     let questions: Vec<_> =
         order.iter().flat_map(|&index| runs.iter().map(move |run| (index, run))).collect();
-    let placers =
-        || claims.iter().map(|claims| Placer::new(Arc::clone(claims))).collect::<Vec<_>>();
     let measures = in_parallel(
         &questions,
         runs.len(),
         observer,
-        placers,
+        || claims.iter().map(|claims| Placer::new(Arc::clone(claims))).collect::<Vec<_>>(),
         |placers: &mut Vec<Placer>, (index, run): &(usize, &Run<'_>)| {
             let workload = &run.scene.workloads[*index];
             let seed = seed.wrapping_add(*index as u64);

@@ -86,6 +86,10 @@ impl MachineError {
     fn read(name: &str, why: &impl ToString) -> Self {
         Self::Read { name: name.to_owned(), why: why.to_string() }
     }
+
+    fn unfit(name: &str, why: &str) -> Self {
+        Self::Unfit { name: name.to_owned(), why: why.to_owned() }
+    }
 }
 
 impl SimulatedMachine {
@@ -94,12 +98,12 @@ impl SimulatedMachine {
         let machine = MachineType::built_in(name)?;
         let topology = Topology::from_spec(&machine.graph)
             .map_err(|error| MachineError::read(name, &error))?;
-        let unfit = |why: &str| MachineError::Unfit { name: name.to_owned(), why: why.to_owned() };
         if topology.gpus().is_empty() {
-            return Err(unfit("it has no GPU"));
+            return Err(MachineError::unfit(name, "it has no GPU"));
         }
-        let gpu_driver =
-            machine.gpu_driver.ok_or_else(|| unfit("no DRA driver is known for its GPUs"))?;
+        let gpu_driver = machine
+            .gpu_driver
+            .ok_or_else(|| MachineError::unfit(name, "no DRA driver is known for its GPUs"))?;
         let nics = serde_json::to_value(&machine.nics)
             .map_err(|error| MachineError::read(name, &error))?;
         let gpus = serde_json::to_value(&machine.gpus)
@@ -108,16 +112,17 @@ impl SimulatedMachine {
         let count = devices.len();
         devices.extend(published(names::DRIVER, &nics));
         if count == devices.len() {
-            return Err(unfit("it has no NIC"));
+            return Err(MachineError::unfit(name, "it has no NIC"));
         }
         if devices.len() > DEVICES_MAX {
-            return Err(unfit("it has more than 64 devices"));
+            return Err(MachineError::unfit(name, "it has more than 64 devices"));
         }
         Ok(Self {
             name: name.to_owned(),
             gpu_driver,
             devices,
-            gpus: u32::try_from(count).map_err(|_| unfit("it has too many GPUs"))?,
+            gpus: u32::try_from(count)
+                .map_err(|_| MachineError::unfit(name, "it has too many GPUs"))?,
             topology,
             spec: machine.graph,
             slices: vec![(gpu_driver.driver, gpus), (names::DRIVER, nics)],

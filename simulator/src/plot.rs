@@ -92,17 +92,11 @@ fn bars(
         .x_label_area_size(24)
         .y_label_area_size(58)
         .build_cartesian_2d(0.0..groups, 0.0..highest * 1.05)?;
-    let load = |at: &f64| {
-        let index =
-            scenes.iter().enumerate().find(|(index, _)| (*index as f64 + 0.5 - at).abs() < 0.01);
-        let load = index.and_then(|(_, scene)| scene.load);
-        load.map_or_else(String::new, |load| format!("{:.0} % load", load * 100.0))
-    };
     chart
         .configure_mesh()
         .disable_x_mesh()
         .x_labels(2 * comparisons.len() + 1)
-        .x_label_formatter(&load)
+        .x_label_formatter(&|at: &f64| load_label(scenes, *at))
         .draw()?;
     for (group, comparison) in comparisons.iter().enumerate() {
         let width = GROUP / COLOURS.len() as f64;
@@ -115,6 +109,15 @@ fn bars(
         }))?;
     }
     Ok(())
+}
+
+/// The load of the scene whose bars have their middle here.
+#[allow(clippy::cast_precision_loss, reason = "a few scenes")]
+fn load_label(scenes: &[Scene], at: f64) -> String {
+    let mut scenes = scenes.iter().enumerate();
+    let here = scenes.find(|(index, _)| (*index as f64 + 0.5 - at).abs() < 0.01);
+    let load = here.and_then(|(_, scene)| scene.load);
+    load.map_or_else(String::new, |load| format!("{:.0} % load", load * 100.0))
 }
 
 fn legend(panel: &Area<'_>) -> Result<(), Box<dyn Error>> {

@@ -99,11 +99,10 @@ impl Outcome {
     #[allow(clippy::cast_precision_loss, reason = "numbers of evictions are far below 2^52")]
     pub fn new(workload: &Workload, record: &Record) -> Self {
         let jobs = workload.tasks.iter().zip(&record.runs);
-        let of =
-            |is_high: bool| jobs.clone().filter(move |(task, _)| (task.priority > 0) == is_high);
-        let mut waits: Vec<Millis> = of(true).map(|(_, run)| run.waited).collect();
+        let (high, low): (Vec<_>, Vec<_>) = jobs.partition(|(task, _)| task.priority > 0);
+        let mut waits: Vec<Millis> = high.iter().map(|(_, run)| run.waited).collect();
         waits.sort_unstable();
-        let low: Vec<Millis> = of(false).map(|(_, run)| run.waited + run.ran).collect();
+        let low: Vec<Millis> = low.iter().map(|(_, run)| run.waited + run.ran).collect();
         Self {
             high_wait_mean_h: mean(&waits) / SECONDS_PER_HOUR,
             high_wait_p99_h: seconds(percentile(&waits, 99)) / SECONDS_PER_HOUR,
@@ -163,14 +162,13 @@ pub fn compare_priorities(
     let shares = args.shares();
     let cases: Vec<(&Scene, f64)> =
         scenes.iter().flat_map(|scene| shares.iter().map(move |high| (scene, *high))).collect();
-    let runs = || cases.iter().flat_map(|case| Who::ALL.map(|who| (*case, who)));
+    let runs: Vec<_> = cases.iter().flat_map(|case| Who::ALL.map(|who| (*case, who))).collect();
     let order = spread(scenes.first().map_or(0, |scene| scene.workloads.len()));
     let questions: Vec<_> =
-        order.into_iter().flat_map(|index| runs().map(move |run| (index, run))).collect();
-    let per_round = cases.len() * Who::ALL.len();
+        order.into_iter().flat_map(|index| runs.iter().map(move |run| (index, *run))).collect();
     let outcomes = in_parallel(
         &questions,
-        per_round,
+        runs.len(),
         observer,
         || Placer::new(Arc::clone(&claims)),
         |placer, (index, ((scene, high), who))| {
@@ -181,21 +179,20 @@ pub fn compare_priorities(
             Ok(Outcome::new(&workload, &record))
         },
     )?;
-    let rounds: Vec<&[Outcome]> = outcomes.chunks_exact(per_round).collect();
-    let average = |run: usize| {
+    let rounds: Vec<&[Outcome]> = outcomes.chunks_exact(runs.len()).collect();
+    let averages = (0..runs.len()).map(|run| {
         Outcome::average(&rounds.iter().map(|round| round[run].clone()).collect::<Vec<_>>())
-    };
-    let of_case = |(case, (scene, high)): (usize, &(&Scene, f64))| Priorities {
+    });
+    let averages: Vec<Outcome> = averages.collect();
+    let priorities = cases.iter().zip(averages.chunks_exact(Who::ALL.len()));
+    let priorities = priorities.map(|((scene, high), of_case)| Priorities {
         load: scene.load,
         nodes: scene.cluster.nodes.len(),
         jobs: scene.workloads.first().map_or(0, |workload| workload.tasks.len()),
         high: *high,
         checkpoint: *checkpoint,
         replays: rounds.len(),
-        outcomes: (0..)
-            .zip(Who::ALL)
-            .map(|(who, of)| (of.name(), average(case * Who::ALL.len() + who)))
-            .collect(),
-    };
-    Ok(cases.iter().enumerate().map(of_case).collect())
+        outcomes: Who::ALL.map(Who::name).into_iter().zip(of_case.iter().cloned()).collect(),
+    });
+    Ok(priorities.collect())
 }

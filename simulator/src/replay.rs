@@ -210,8 +210,8 @@ impl Replay<'_> {
     /// Puts a job into the queue, behind those of its priority. A reservation for one of lower priority
     /// is void.
     fn submit(&mut self, job: usize) {
-        let priority = |job: usize| self.tasks[job].priority;
-        let at = self.queue.partition_point(|other| priority(*other) >= priority(job));
+        let priority = self.tasks[job].priority;
+        let at = self.queue.partition_point(|other| self.tasks[*other].priority >= priority);
         if at < self.queue.len() {
             self.look_again();
         }
@@ -239,8 +239,8 @@ impl Replay<'_> {
 
     /// Frees what a job had, whose work until then counts.
     fn settle(&mut self, job: usize, running: Running, until: Millis) {
-        let counted = |time: Millis| time.min(self.last_submission);
-        let useful = counted(until) - counted(running.started);
+        let last = self.last_submission;
+        let useful = until.min(last) - running.started.min(last);
         self.record.useful += u128::from(self.tasks[job].gpus) * u128::from(useful);
         for bound in running.bound {
             self.release(&bound);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::{Graph, Role, Vertex};
+use crate::graph::{Graph, Role};
 use crate::{Acs, DeviceIdentity, LinkLayer, NicRole, NumaNode, PciAddress, PcieLink, PortState};
 
 /// A GPU.
@@ -89,7 +89,8 @@ impl Nic {
 pub(crate) type Identities = BTreeMap<PciAddress, DeviceIdentity>;
 
 pub(crate) fn gpus(graph: &Graph, identities: &Identities) -> Vec<Gpu> {
-    with_role(graph, Role::Gpu)
+    graph
+        .endpoints_of(Role::Gpu)
         .enumerate()
         .map(|(index, (address, vertex))| {
             let identity = identities.get(&address).cloned().unwrap_or_default();
@@ -113,7 +114,8 @@ pub(crate) fn nics(
     identities: &Identities,
     acs: &BTreeMap<PciAddress, Acs>,
 ) -> Vec<Nic> {
-    with_role(graph, Role::Nic)
+    graph
+        .endpoints_of(Role::Nic)
         .enumerate()
         .map(|(index, (address, vertex))| {
             let identity = identities.get(&address).cloned().unwrap_or_default();
@@ -140,7 +142,8 @@ pub(crate) fn nics(
 }
 
 pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
-    with_role(graph, Role::Nvme)
+    graph
+        .endpoints_of(Role::Nvme)
         .enumerate()
         .map(|(index, (address, vertex))| Nvme {
             address,
@@ -149,10 +152,4 @@ pub(crate) fn nvmes(graph: &Graph, identities: &Identities) -> Vec<Nvme> {
             numa: vertex.numa,
         })
         .collect()
-}
-
-/// The functions with this role, in address order.
-fn with_role(graph: &Graph, role: Role) -> impl Iterator<Item = (PciAddress, &Vertex)> {
-    let vertices = graph.vertices().filter(move |vertex| vertex.role == role);
-    vertices.filter_map(|vertex| Some((vertex.endpoint()?, vertex)))
 }

@@ -74,9 +74,6 @@ fn words(value: &(impl serde::Serialize + Debug)) -> String {
 
 /// Changed paths between devices that both graphs have.
 fn paths(before: &Topology, after: &Topology) -> Vec<String> {
-    let devices = |topology: &Topology| -> BTreeSet<PciAddress> {
-        topology.ends().map(|(device, _)| device).collect()
-    };
     let common: Vec<PciAddress> = (&devices(before) & &devices(after)).into_iter().collect();
     let mut lines = Vec::new();
     for (index, &a) in common.iter().enumerate() {
@@ -88,4 +85,8 @@ fn paths(before: &Topology, after: &Topology) -> Vec<String> {
         }
     }
     lines
+}
+
+fn devices(topology: &Topology) -> BTreeSet<PciAddress> {
+    topology.ends().map(|(device, _)| device).collect()
 }

@@ -76,9 +76,9 @@ fn device_label(topology: &Topology, address: PciAddress) -> Option<String> {
 /// A device's name, and its model or the kernel's name.
 fn device_name(topology: &Topology, address: PciAddress) -> Option<(String, Option<String>)> {
     let gpu = topology.gpu(address).map(|gpu| (&gpu.name, gpu.model.as_ref()));
-    let nic = || topology.nic(address).map(|nic| (&nic.name, nic.kernel_name()));
-    let disk = || topology.nvme(address).map(|disk| (&disk.name, disk.kernel_name.as_ref()));
-    let (name, known_as) = gpu.or_else(nic).or_else(disk)?;
+    let (name, known_as) = gpu
+        .or_else(|| topology.nic(address).map(|nic| (&nic.name, nic.kernel_name())))
+        .or_else(|| topology.nvme(address).map(|disk| (&disk.name, disk.kernel_name.as_ref())))?;
     Some((name.clone(), known_as.cloned()))
 }
 

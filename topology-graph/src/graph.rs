@@ -17,7 +17,7 @@ use petgraph::Direction;
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 use petgraph::visit::EdgeRef;
 
-use crate::NumaNode;
+use crate::{NumaNode, PciAddress};
 
 pub(crate) use edge::{Distance, Edge, Fabric, Link};
 pub(crate) use parts::{Branch, GpuLink, Mesh, NumaPart, Parts, SocketPart};
@@ -85,13 +85,21 @@ impl Graph {
         self.vertices().filter(|vertex| vertex.role.is_pci())
     }
 
+    /// The GPUs, NICs or disks with this role, by address.
+    pub(crate) fn endpoints_of(&self, role: Role) -> impl Iterator<Item = (PciAddress, &Vertex)> {
+        let vertices = self.vertices().filter(move |vertex| vertex.role == role);
+        vertices.filter_map(|vertex| Some((vertex.endpoint()?, vertex)))
+    }
+
     /// All edges with their ends, the lower end first, by place.
     pub(crate) fn edges(&self) -> impl Iterator<Item = (&Vertex, &Vertex, &Edge)> {
-        let mut edges: Vec<_> = self.graph.edge_references().collect();
-        let place = |index: NodeIndex| self.graph[index].place;
-        edges.sort_by_key(|edge| (place(edge.source()), place(edge.target())));
-        let vertex = |index: NodeIndex| &self.graph[index];
-        edges.into_iter().map(move |e| (vertex(e.source()), vertex(e.target()), e.weight()))
+        let edges = self
+            .graph
+            .edge_references()
+            .map(|edge| (&self.graph[edge.source()], &self.graph[edge.target()], edge.weight()));
+        let mut edges: Vec<_> = edges.collect();
+        edges.sort_by_key(|(below, above, _)| (below.place, above.place));
+        edges.into_iter()
     }
 
     /// The vertex at this place.

@@ -145,6 +145,10 @@ impl Element {
         self.children.iter().filter(move |child| child.name == name)
     }
 
+    fn has_child(&self, name: &str) -> bool {
+        self.children(name).next().is_some()
+    }
+
     fn write(&self, text: &mut String, depth: usize) {
         let indent = "  ".repeat(depth);
         // Writing to a String cannot fail.

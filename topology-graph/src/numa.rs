@@ -73,12 +73,17 @@ impl CpuSet {
     /// Writes the set as the kernel's mask: words of 32 bits, highest first.
     pub fn mask(&self) -> String {
         let words = self.0.last().map_or(1, |&(_, last)| last / u32::BITS + 1).min(MOST_WORDS);
-        let bits = |word| (0..u32::BITS).filter(move |bit| self.contains(word * u32::BITS + bit));
         (0..words)
             .rev()
-            .map(|word| format!("{:08x}", bits(word).fold(0_u32, |bits, bit| bits | 1 << bit)))
+            .map(|index| format!("{:08x}", self.word(index)))
             .collect::<Vec<_>>()
             .join(",")
+    }
+
+    /// A word of the mask; the one with the index 0 has the lowest CPUs.
+    fn word(&self, index: u32) -> u32 {
+        let bits = (0..u32::BITS).filter(|bit| self.contains(index * u32::BITS + bit));
+        bits.fold(0, |word, bit| word | 1 << bit)
     }
 
     /// Returns true if the CPU is in the set.

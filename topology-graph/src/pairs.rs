@@ -90,17 +90,11 @@ impl PlanRequest {
     /// The same request without duplicates and in address order.
     fn tidy(&self) -> Self {
         let mut seen = Vec::new();
-        let mut fresh = |gpus: &[PciAddress]| {
-            let fresh: Vec<_> =
-                sorted(gpus).into_iter().filter(|gpu| !seen.contains(gpu)).collect();
-            seen.extend(&fresh);
-            fresh
-        };
         let mut groups: Vec<Vec<PciAddress>> =
-            self.groups.iter().map(|group| fresh(group)).collect();
+            self.groups.iter().map(|group| unseen(group, &mut seen)).collect();
         groups.retain(|group| !group.is_empty());
         groups.sort_unstable();
-        let rest = if self.shared { Vec::new() } else { fresh(&self.rest) };
+        let rest = if self.shared { Vec::new() } else { unseen(&self.rest, &mut seen) };
         let nics = sorted(&self.nics);
         Self { groups, rest, per_group: self.per_group.min(nics.len()), nics, ..*self }
     }
@@ -126,8 +120,9 @@ impl Topology {
             let per_gpu = nics.len().div_ceil(all.len().max(1));
             self.plan(&PlanRequest::each(&all, &nics, per_gpu))
         };
-        let nearest = |gpu| plan.iter().filter(|pair| pair.gpu == gpu).map(|pair| pair.path).min();
-        let near = plan.iter().filter(|pair| Some(pair.path) == nearest(pair.gpu)).copied();
+        let near = plan.iter().copied().filter(|pair| {
+            plan.iter().all(|other| other.gpu != pair.gpu || other.path >= pair.path)
+        });
         let mut pairs: Vec<Pair> =
             near.flat_map(|pair| self.with_virtual_functions(pair)).collect();
         pairs.sort_unstable_by_key(|pair| (pair.gpu, pair.nic));
@@ -254,25 +249,33 @@ impl Topology {
     fn problem(&self, request: &PlanRequest, groups: &[Group<'_>], reach: Reach) -> Problem {
         let PlanRequest { nics, per_group, shared, .. } = request;
         let uses = if *shared { groups.len() } else { 1 };
-        let row = |(at, group): (usize, &Group<'_>)| {
-            let mut near = self.nearness_of(group, nics);
-            if reach == Reach::Nearest {
-                let nearest = near.iter().flatten().max().copied();
-                for near in &mut near {
-                    *near = near.filter(|near| Some(*near) == nearest);
-                }
-            }
-            let gains = near
-                .into_iter()
-                .enumerate()
-                .map(|(nic, near)| Some(group.tier.near(near?) + crossing(at, *per_group, nic)));
-            gains.collect()
-        };
+        let gains = groups.iter().enumerate().map(|(at, group)| {
+            let near = self.nearness_within(reach, group, nics).into_iter().enumerate();
+            near.map(|(nic, near)| Some(group.tier.near(near?) + crossing(at, *per_group, nic)))
+                .collect()
+        });
         Problem {
             seats: groups.iter().map(|group| seats(group.tier, *per_group)).collect(),
             uses: nics.iter().map(|_| (0..uses).map(use_again).collect()).collect(),
-            gains: groups.iter().enumerate().map(row).collect(),
+            gains: gains.collect(),
         }
+    }
+
+    /// How near each NIC is to the group's farthest GPU; `None` for those that it may not get.
+    fn nearness_within(
+        &self,
+        reach: Reach,
+        group: &Group<'_>,
+        nics: &[PciAddress],
+    ) -> Vec<Option<Nearness>> {
+        let mut near = self.nearness_of(group, nics);
+        if reach == Reach::Nearest {
+            let nearest = near.iter().flatten().max().copied();
+            for near in &mut near {
+                *near = near.filter(|near| Some(*near) == nearest);
+            }
+        }
+        near
     }
 
     /// How near each NIC is to the group's farthest GPU.
@@ -368,6 +371,14 @@ fn crossing(group: usize, per_group: usize, nic: usize) -> Gain {
 /// Converts a count of devices.
 fn whole(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// The GPUs that are not seen yet, by address.
+fn unseen(gpus: &[PciAddress], seen: &mut Vec<PciAddress>) -> Vec<PciAddress> {
+    let mut unseen = sorted(gpus);
+    unseen.retain(|gpu| !seen.contains(gpu));
+    seen.extend(&unseen);
+    unseen
 }
 
 fn sorted(addresses: &[PciAddress]) -> Vec<PciAddress> {

@@ -160,9 +160,8 @@ impl HostRoot {
     fn sources(&self) -> [Source; 3] {
         #[cfg(feature = "archive")]
         if let Some((archive, root)) = &self.archive {
-            let below = |name| Source::Archive(archive.clone(), format!("{root}/{name}"));
-            let root = Source::Archive(archive.clone(), root.clone());
-            return [below("sys"), below("proc"), root];
+            let roots = [format!("{root}/sys"), format!("{root}/proc"), root.clone()];
+            return roots.map(|root| Source::Archive(archive.clone(), root));
         }
         [self.sys(), self.proc(), self.root.clone()].map(Source::Directory)
     }
@@ -180,9 +179,8 @@ type Records = Vec<(&'static str, Record)>;
 fn read_all(host: &HostRoot, record: bool) -> Result<(Snapshot, Records), ReadError> {
     host.check()?;
     let [sys, proc, root] = host.sources();
-    let tree = |name, source| Tree::new(name, source, record, host.observer.clone());
-    let (mut sys, mut proc) = (tree("sys", sys), tree("proc", proc));
-    let mut root = tree("", root);
+    let [mut sys, mut proc, mut root] = [("sys", sys), ("proc", proc), ("", root)]
+        .map(|(name, source)| Tree::new(name, source, record, host.observer.clone()));
     let pci = pci::functions(&mut sys);
     let numa_nodes = numa::nodes(&mut sys);
     let kfd = kfd::read(&mut sys);

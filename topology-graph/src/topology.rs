@@ -143,9 +143,8 @@ impl Topology {
 
     /// Whether a GPU and a NIC are on one CPU socket, as far as sockets are known.
     pub fn shares_socket(&self, gpu: PciAddress, nic: PciAddress) -> bool {
-        let socket = |numa: Option<NumaNode>| self.graph.socket_of(numa?);
-        let of_gpu = self.gpu(gpu).and_then(|gpu| socket(gpu.numa));
-        of_gpu.is_some() && of_gpu == self.nic(nic).and_then(|nic| socket(nic.numa))
+        let of_gpu = self.gpu(gpu).and_then(|gpu| self.graph.socket_of(gpu.numa?));
+        of_gpu.is_some() && of_gpu == self.nic(nic).and_then(|nic| self.graph.socket_of(nic.numa?))
     }
 
     /// The distance between two devices; `None` if one does not exist or no path is known.

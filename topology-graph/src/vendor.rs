@@ -21,8 +21,12 @@ pub(crate) fn is_efa((vendor, device): (u16, u16)) -> bool {
 /// same company makes both. The bridges of `ConnectX` are switches for the devices of a board, and those of
 /// a hypervisor are no hardware.
 pub(crate) fn is_bridge_of(bridge: (u16, u16), vendor: u16) -> bool {
-    let company = |vendor| if vendor == AMD_CPU { AMD } else { vendor };
     company(bridge.0) == company(vendor) && bridge.0 != MELLANOX && !is_emulated_bridge(bridge)
+}
+
+/// One vendor ID for each company.
+fn company(vendor: u16) -> u16 {
+    if vendor == AMD_CPU { AMD } else { vendor }
 }
 
 /// Returns true if a hypervisor emulates this bridge, so that its place says nothing about the

@@ -96,11 +96,10 @@ fn there(machine: &Machine<'_>, numa_nodes: &[CellWay]) -> Division {
     let cells = machine.devices.cells(Level::Numa);
     let of_way = numa_nodes.iter().map(|way| {
         let (gpus, nics) = way.on(machine);
-        let is_selected = |cell: &&Cell| {
+        let cell = cells.iter().find(|cell| {
             cell.gpus.iter().any(|gpu| gpus.contains(gpu))
                 || cell.nics.iter().any(|nic| nics.contains(nic))
-        };
-        let cell = cells.iter().find(is_selected);
+        });
         cell.map_or((0, 0), |cell| counted(cell, machine, |it| it.trouble().is_none()))
     });
     of_way.collect()
@@ -153,16 +152,18 @@ fn written(
 ) -> Vec<Across> {
     divisions.sort_by_key(|division| Reverse(demand.near_paths(division)));
     divisions.truncate(WAYS_MAX.saturating_sub(form.ways().count()));
-    let most = |count: fn(&(u32, u32)) -> u32| {
-        let parts = divisions.iter().map(|it| it.iter().filter(|own| count(own) > 0).count());
-        parts.max().unwrap_or_default()
-    };
-    let (gpus, nics) = (most(|own| own.0), most(|own| own.1));
+    let (gpus, nics) = (most_parts(&divisions, |own| own.0), most_parts(&divisions, |own| own.1));
     let across = divisions.iter().map(|division| Across {
         gpus: in_parts(division.iter().map(|own| own.0), numa_nodes, gpus),
         nics: in_parts(division.iter().map(|own| own.1), numa_nodes, nics),
     });
     across.collect()
+}
+
+/// The most NUMA nodes from which a division takes devices of a kind.
+fn most_parts(divisions: &[Division], count: fn(&(u32, u32)) -> u32) -> usize {
+    let parts = divisions.iter().map(|it| it.iter().filter(|own| count(own) > 0).count());
+    parts.max().unwrap_or_default()
 }
 
 /// Devices of NUMA nodes in this number of parts, each of at least one device.

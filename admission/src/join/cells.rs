@@ -147,15 +147,20 @@ pub(super) fn serving(
 /// the cell has it.
 fn distinguishes_cells(machine: &Machine<'_>, cells: &[Cell], attribute: &str) -> bool {
     let nics = &machine.devices.nics;
-    let cell_of = |nic: &PciAddress| cells.iter().position(|cell| cell.nics.contains(nic));
     nics.iter().all(|(nic, device)| {
-        let Some(value) = device.attribute(attribute) else { return cell_of(nic).is_none() };
+        let Some(value) = device.attribute(attribute) else {
+            return cell_of(cells, *nic).is_none();
+        };
         let mut same = nics.iter().filter(|(_, it)| it.attribute(attribute) == Some(value));
-        same.all(|(other, _)| cell_of(other) == cell_of(nic))
+        same.all(|(other, _)| cell_of(cells, *other) == cell_of(cells, *nic))
             && cells.iter().filter(|cell| cell.nics.contains(nic)).all(|cell| {
                 cell.nics.iter().all(|other| nics[other].attribute(attribute) == Some(value))
             })
     })
+}
+
+fn cell_of(cells: &[Cell], nic: PciAddress) -> Option<usize> {
+    cells.iter().position(|cell| cell.nics.contains(&nic))
 }
 
 /// Merges addresses into a sorted list without duplicates.

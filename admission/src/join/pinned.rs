@@ -53,20 +53,16 @@ pub(crate) fn propose<'m>(
 fn whole<'m>(fleet: Fleet<'_, 'm>, of: &MachineType, nearness: Nearness) -> Option<Candidate<'m>> {
     let is_one_block = fleet.demand().blocks == 1;
     let counts = fleet.terms.counts.as_ref().or_else(|| is_one_block.then_some(fleet.demand()))?;
-    let of_type = || fleet.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of));
-    let takes_all = |machine: &Machine<'_>| {
-        fleet.takes_all(machine, nearness)
-            && address_attribute(fleet, machine).is_none()
-            && machine.devices.gpus.values().all(|gpu| gpu.published_address().is_some())
-    };
-    if !of_type().all(|machine| takes_all(machine) || !fleet.has_enough(machine)) {
+    let mut machines = of_type(fleet, of);
+    if !machines.all(|machine| takes_all(fleet, machine, nearness) || !fleet.has_enough(machine)) {
         return None;
     }
     let promises = Promises::of_each(fleet.machines, |machine| {
-        let is_served = machine_type(machine).as_ref() == Some(of) && takes_all(machine);
+        let is_served =
+            machine_type(machine).as_ref() == Some(of) && takes_all(fleet, machine, nearness);
         Promise::best(is_served.then_some(nearness), false)
     });
-    let gpus = of_type().flat_map(|machine| machine.devices.gpus.keys().copied());
+    let gpus = of_type(fleet, of).flat_map(|machine| machine.devices.gpus.keys().copied());
     let mut cell = PinnedCell {
         key: "every device".to_owned(),
         machine: of.clone(),
@@ -81,6 +77,21 @@ fn whole<'m>(fleet: Fleet<'_, 'm>, of: &MachineType, nearness: Nearness) -> Opti
     let form = Form::by_block(vec![vec![Way::Pinned(cell)]]);
     let candidate = Candidate::new(fleet, (JOIN, why.to_owned()), form, promises);
     Candidate { demand: counts.clone(), ..candidate }.if_any_served()
+}
+
+/// The machines of a type.
+fn of_type<'q, 'm>(
+    fleet: Fleet<'q, 'm>,
+    of: &MachineType,
+) -> impl Iterator<Item = &'q Machine<'m>> {
+    fleet.machines.iter().filter(move |it| machine_type(it).as_ref() == Some(of))
+}
+
+/// Whether the pod takes every device of a machine whose NICs publish no bus ID.
+fn takes_all(fleet: Fleet<'_, '_>, machine: &Machine<'_>, nearness: Nearness) -> bool {
+    fleet.takes_all(machine, nearness)
+        && address_attribute(fleet, machine).is_none()
+        && machine.devices.gpus.values().all(|gpu| gpu.published_address().is_some())
 }
 
 /// Every choice of cells for the blocks on machines of a type: one cell per block.
@@ -101,7 +112,7 @@ fn choices(fleet: Fleet<'_, '_>, nearness: Nearness, of: &MachineType) -> Vec<Ve
 /// The cells of machines of a type. Nodes may publish different devices of a cell.
 fn cells(fleet: Fleet<'_, '_>, nearness: Nearness, of: &MachineType) -> Vec<PinnedCell> {
     let mut cells: BTreeMap<String, PinnedCell> = BTreeMap::new();
-    for machine in fleet.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of)) {
+    for machine in of_type(fleet, of) {
         let Some(address_attribute) = address_attribute(fleet, machine) else { continue };
         let address_attribute = Some(address_attribute);
         for Cell { key, mut gpus, nics, physical } in nearness.cells(machine) {
@@ -131,8 +142,8 @@ fn candidate<'m>(
 ) -> Option<Candidate<'m>> {
     let demand = fleet.demand();
     let of = &blocks.first()?.machine;
-    let mut of_type = fleet.machines.iter().filter(|it| machine_type(it).as_ref() == Some(of));
-    if !of_type.all(|machine| blocks.iter().all(|cell| cell.is_near_on(machine, nearness))) {
+    let mut machines = of_type(fleet, of);
+    if !machines.all(|machine| blocks.iter().all(|cell| cell.is_near_on(machine, nearness))) {
         return None;
     }
     let mut cells = blocks.to_vec();

@@ -378,10 +378,9 @@ fn whole_or_any<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidat
     let is_in_blocks = fleet.demand().blocks > 1;
     let counts = fleet.terms.counts.as_ref().filter(|_| is_in_blocks && all_have_kind)?;
     let (mut ways, near) = wholes::ways(fleet, &Levels::all(machines, nearness), WAYS_MAX - 1);
-    let is_near = |machine: &Machine<'_>| near.contains(machine.devices.node);
     let is_complete = !ways.is_empty()
         && machines.iter().all(|machine| {
-            is_near(machine)
+            near.contains(machine.devices.node)
                 || machine.live_nodes() == 0
                 || !fleet.demand().fits(&nearness.cells(machine))
         });
@@ -390,7 +389,7 @@ fn whole_or_any<'m>(fleet: Fleet<'_, 'm>, nearness: Nearness) -> Option<Candidat
     }
     let why = "the pod takes every GPU of its node, and the NICs near them where they are free";
     let promises = Promises::of_each(machines, |machine| match fleet.has_enough(machine) {
-        true if is_near(machine) => Promise::Near(nearness),
+        true if near.contains(machine.devices.node) => Promise::Near(nearness),
         true => Promise::Any,
         false => Promise::Nothing,
     });

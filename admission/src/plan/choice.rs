@@ -51,6 +51,13 @@ pub(super) struct Chosen<'m> {
     pub(super) beside: Beside,
 }
 
+impl Chosen<'_> {
+    /// How many of its paths are within a NUMA node on a machine, if it fits on it.
+    pub(super) fn near_paths_on(&self, machine: &Machine<'_>) -> Option<u32> {
+        self.near_paths.get(machine.devices.node).copied()
+    }
+}
+
 /// What a claim says about all its NICs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Beside {

@@ -47,7 +47,7 @@ impl<'m> Chooser<'_, 'm> {
     fn needless(&self, chosen: &Chosen<'m>) -> Vec<(&Machine<'m>, u32)> {
         let machines = self.fleet.machines.iter().filter(|machine| machine.live_nodes() > 0);
         let fewer = machines.filter_map(|machine| {
-            let has = *chosen.near_paths.get(machine.devices.node)?;
+            let has = chosen.near_paths_on(machine)?;
             let more = self.fleet.most_near_paths(machine)?.saturating_sub(has);
             (more > 0).then_some((machine, more))
         });
@@ -94,8 +94,8 @@ impl<'m> Chooser<'_, 'm> {
     fn keeps(&self, chosen: &Chosen<'m>, other: &Chosen<'m>) -> bool {
         self.fleet.machines.iter().all(|machine| {
             let (had, has) = (&chosen.candidate.promises, &other.candidate.promises);
-            let near = |it: &Chosen<'m>| it.near_paths.get(machine.devices.node).copied();
-            has.on(machine) == had.on(machine) && near(other) >= near(chosen)
+            has.on(machine) == had.on(machine)
+                && other.near_paths_on(machine) >= chosen.near_paths_on(machine)
         })
     }
 }

@@ -22,10 +22,10 @@ const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
 /// Why Kueue does not count the GPUs of a pod whose claim replaces its limits, or that has none. `counted` is
 /// the extended resource that admission makes the pod request for its GPUs.
 pub(super) fn escape(pod: &Pod, has_limits: bool, counted: Option<&str>) -> Option<String> {
-    let label = |name: &str| pod.metadata.labels.as_ref()?.get(name);
+    let labels = pod.metadata.labels.as_ref();
     let parent = pod.metadata.annotations.as_ref().and_then(|annotations| annotations.get(PARENT));
     let is_by_template = parent.is_some_and(|parent| parent != "deployment");
-    if is_by_template || label(POD_SET).is_some() {
+    if is_by_template || labels.is_some_and(|labels| labels.contains_key(POD_SET)) {
         // Kueue has read the template, before admission changes its pods.
         if has_limits || counted.is_some_and(|resource| is_limited(pod, resource)) {
             return None;
@@ -38,7 +38,7 @@ pub(super) fn escape(pod: &Pod, has_limits: bool, counted: Option<&str>) -> Opti
             "Kueue counts limits, and does not count the claim that gives this pod its GPUs; {remedy}"
         ));
     }
-    let queue = label(QUEUE).filter(|_| counted.is_none())?;
+    let queue = labels?.get(QUEUE).filter(|_| counted.is_none())?;
     Some(format!(
         "Kueue counts the limits of pods in the queue `{queue}`, and does not count the claim \
          that gives this pod its GPUs; set `counted` of the chart, or run it by a Job or a StatefulSet with \

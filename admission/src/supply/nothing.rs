@@ -109,8 +109,10 @@ impl SelectableDevices {
         let all = Self::of(view, of_driver, ("GPU", selection.gpu_class));
         let (Some(part), Some(profile)) = (driver.part, selection.gpu_profile) else { return all };
         let with_profile = nodes.iter().filter(|node| {
-            let is_wanted = |it: &Device| text(it, part.profile_attribute) == Some(profile);
-            !parts(view, node.node, driver, is_wanted).is_empty()
+            let parts = parts(view, node.node, driver, |it| {
+                text(it, part.profile_attribute) == Some(profile)
+            });
+            !parts.is_empty()
         });
         let number = if all.nodes == 0 { 0 } else { with_profile.count() };
         let there = profiles(view, nodes, (driver.driver, part.profile_attribute));

@@ -150,6 +150,10 @@ fn leak_attribute(attribute: Option<Attribute>) -> Option<&'static str> {
     attribute.map(|attribute| leak(attribute.0))
 }
 
+fn name_in(attribute: &Attribute) -> NameSource {
+    NameSource::Attribute(leak(attribute.0.clone()))
+}
+
 impl AddressSource {
     fn attribute(&self) -> Option<&'static str> {
         match self {
@@ -165,13 +169,12 @@ impl AddressSource {
 
     /// The name by which a graph knows a NIC, if that says where it is.
     fn graph_name(&self) -> Option<GraphName> {
-        let named = |attribute: &Attribute| NameSource::Attribute(leak(attribute.0.clone()));
         match self {
             Self::None | Self::DeviceName | Self::Attribute(_) => None,
             Self::RdmaDeviceName => Some(GraphName::RdmaDevice(NameSource::Device)),
-            Self::RdmaDeviceAttribute(attribute) => Some(GraphName::RdmaDevice(named(attribute))),
+            Self::RdmaDeviceAttribute(attribute) => Some(GraphName::RdmaDevice(name_in(attribute))),
             Self::InterfaceName => Some(GraphName::Interface(NameSource::Device)),
-            Self::InterfaceAttribute(attribute) => Some(GraphName::Interface(named(attribute))),
+            Self::InterfaceAttribute(attribute) => Some(GraphName::Interface(name_in(attribute))),
         }
     }
 }

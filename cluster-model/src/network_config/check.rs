@@ -34,6 +34,10 @@ fn ensure(holds: bool, field: &str, problem: impl Into<String>) -> Check {
     Err(ConfigError::Value { field: field.to_owned(), problem: problem.into() })
 }
 
+fn is_unset_or(value: Option<&str>, known: &str) -> bool {
+    value.is_none_or(|value| value.is_empty() || value == known)
+}
+
 impl NetworkConfig {
     pub(super) fn check(&self) -> Check {
         let Self { profile, interface, routes, rules, rdma, virtual_function, .. } = self;
@@ -138,11 +142,10 @@ impl InterfaceConfig {
         let Some(IpvlanConfig { mode, flag }) = &self.ipvlan else { return Ok(()) };
         let is_it = self.kind == Some(InterfaceKind::IpVlan);
         ensure(is_it, "interface.ipvlan", "needs `interface.type` `ipvlan`")?;
-        let only = |value: &Option<String>, known: &str| {
-            value.as_deref().is_none_or(|value| value.is_empty() || value == known)
-        };
-        ensure(only(mode, "l2"), "interface.ipvlan.mode", "must be `l2`")?;
-        ensure(only(flag, "bridge"), "interface.ipvlan.flag", "must be `bridge`")
+        let is_l2 = is_unset_or(mode.as_deref(), "l2");
+        ensure(is_l2, "interface.ipvlan.mode", "must be `l2`")?;
+        let is_bridge = is_unset_or(flag.as_deref(), "bridge");
+        ensure(is_bridge, "interface.ipvlan.flag", "must be `bridge`")
     }
 
     fn check(&self) -> Check {

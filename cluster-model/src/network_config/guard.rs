@@ -17,7 +17,6 @@ impl NetworkConfig {
     /// The paths of the guarded fields that are set.
     pub fn guarded_fields(&self) -> Vec<&'static str> {
         let Self { interface, routes, rules, neighbors, virtual_function, .. } = self;
-        let is_set = |it: &VirtualFunctionConfig| *it != VirtualFunctionConfig::default();
         let InterfaceConfig {
             addresses,
             address_range,
@@ -31,6 +30,8 @@ impl NetworkConfig {
             vrf,
             ..
         } = interface;
+        let has_function_settings =
+            virtual_function.as_ref().is_some_and(|it| *it != VirtualFunctionConfig::default());
         let fields = [
             ("interface.addresses", !addresses.is_empty()),
             ("interface.addressRange", address_range.is_some()),
@@ -46,7 +47,7 @@ impl NetworkConfig {
             ("routes", !routes.is_empty()),
             ("rules", !rules.is_empty()),
             ("neighbors", !neighbors.is_empty()),
-            ("virtualFunction", virtual_function.as_ref().is_some_and(is_set)),
+            ("virtualFunction", has_function_settings),
         ];
         fields.into_iter().filter_map(|(field, is_set)| is_set.then_some(field)).collect()
     }

@@ -25,13 +25,13 @@ struct Block {
 
 impl Addresses {
     pub(super) fn new(spec: &NicPoolSpec, is_v4: bool) -> Self {
-        let of_family = |address: IpAddr| address.is_ipv4() == is_v4;
-        let ranges = spec.ranges.iter().filter(|range| of_family(range.cidr.address));
+        let ranges = spec.ranges.iter().filter(|range| range.cidr.address.is_ipv4() == is_v4);
         let ranges: Vec<&NicRange> = ranges.collect();
-        let excluded = spec.exclude.iter().filter(|it| of_family(it.address)).map(IpPrefix::bounds);
+        let excluded = spec.exclude.iter().filter(|it| it.address.is_ipv4() == is_v4);
+        let excluded = excluded.map(IpPrefix::bounds);
         let routers = ranges.iter().filter_map(|range| range.gateway);
         let routers = routers.chain(spec.routes.iter().filter_map(|route| route.gateway));
-        let routers = routers.filter(|it| of_family(*it)).map(|it| (number(it), number(it)));
+        let routers = routers.filter(|it| it.is_ipv4() == is_v4).map(|it| (number(it), number(it)));
         let mut taken: Vec<(u128, u128)> = excluded.chain(routers).collect();
         let mut blocks = Vec::new();
         for range in &ranges {
@@ -89,9 +89,11 @@ impl Addresses {
         // One more candidate than there are taken addresses: at least one is free.
         let tries = u128::try_from(taken.len()).unwrap_or(u128::MAX).saturating_add(1).min(count);
         let start = start % count;
-        let place =
-            |step: u128| if step < count - start { start + step } else { step - (count - start) };
-        let candidates = (0..tries).filter_map(|step| self.get(place(step)));
+        let to_end = count - start;
+        let candidates = (0..tries).filter_map(|step| {
+            let place = if step < to_end { start + step } else { step - to_end };
+            self.get(place)
+        });
         candidates.into_iter().find(|prefix| !taken.contains(&prefix.address))
     }
 
@@ -116,10 +118,9 @@ impl Block {
 /// The first and the last host address of a range.
 fn hosts(range: &NicRange) -> (u128, u128) {
     let (first, last) = range.cidr.hosts();
-    let asked = |address: Option<IpAddr>| address.map(number);
     (
-        asked(range.first).map_or(first, |it| it.max(first)),
-        asked(range.last).map_or(last, |it| it.min(last)),
+        range.first.map_or(first, |it| number(it).max(first)),
+        range.last.map_or(last, |it| number(it).min(last)),
     )
 }
 

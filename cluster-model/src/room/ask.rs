@@ -207,11 +207,9 @@ fn forget(placement: &mut Placement, key: &str, added: &str) {
         term.match_expressions
             .retain(|it| *it.key != *key || it.values.iter().any(|value| **value != *added));
     }
-    let is_empty = |term: &dra_allocator::node::NodeSelectorTerm| {
-        term.match_expressions.is_empty() && term.match_fields.is_empty()
-    };
     // The only term was created for what was chosen.
-    if selector.terms.iter().all(is_empty) {
+    let mut terms = selector.terms.iter();
+    if terms.all(|term| term.match_expressions.is_empty() && term.match_fields.is_empty()) {
         placement.affinity = None;
     }
 }

@@ -85,8 +85,7 @@ fn found<'v>(
 ) -> Result<(Vec<OpenSpec<'v>>, Vec<ObjectKey>), String> {
     let (mut open, mut allocated): (Vec<OpenSpec<'v>>, Vec<ObjectKey>) = Default::default();
     for source in sources {
-        let key = |name: &str| ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() };
-        let made = source.claim.as_deref().map(key);
+        let made = source.claim.as_deref().map(|name| key_in(namespace, name));
         if let Some(made) = &made
             && (allocated.contains(made) || open.iter().any(|it| it.is_made && it.key == *made))
         {
@@ -100,11 +99,16 @@ fn found<'v>(
             Some((claim, key)) => open.push(OpenSpec::of_claim(key, claim)?),
             // The watch may lag behind the scheduler's.
             None => {
-                open.push(source.of_template(source.template.as_deref().map(key), made, view)?);
+                let template = source.template.as_deref().map(|name| key_in(namespace, name));
+                open.push(source.of_template(template, made, view)?);
             }
         }
     }
     Ok((open, allocated))
+}
+
+fn key_in(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey { namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
 fn parse(key: &ObjectKey, spec: &ResourceClaimSpec) -> Result<Claim, String> {

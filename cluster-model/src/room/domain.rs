@@ -33,12 +33,8 @@ impl Domain<'_> {
             None => !self.near,
             Some(value) => is_free_choice || self.there.contains(value) == self.near,
         };
-        let domains = || self.key.into();
-        let why = if self.near {
-            WhyNot::NotNear { domains: domains() }
-        } else {
-            WhyNot::Apart { domains: domains() }
-        };
+        let domains = self.key.into();
+        let why = if self.near { WhyNot::NotNear { domains } } else { WhyNot::Apart { domains } };
         (!is_open).then_some(why)
     }
 

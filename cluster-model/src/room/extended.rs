@@ -28,14 +28,9 @@ impl Extended {
         if view.settings().version < MinorVersion::V1_36 {
             return None;
         }
-        let class = |name: &str| {
-            let implicit = name.strip_prefix(IMPLICIT);
-            let implicit = implicit.filter(|class| view.inventory().class(class).is_some());
-            implicit.or_else(|| view.class_of_extended_resource(name)).map(str::to_owned)
-        };
-        let wanted = requests
-            .names()
-            .filter_map(|name| Some((name.to_owned(), (class(name)?, requests.units(name)))));
+        let wanted = requests.names().filter_map(|name| {
+            Some((name.to_owned(), (class_of(name, view)?.to_owned(), requests.units(name))))
+        });
         let wanted: BTreeMap<_, _> = wanted.collect();
         (!wanted.is_empty()).then_some(Self { wanted })
     }
@@ -74,4 +69,11 @@ impl Extended {
         let spec = ResourceClaimSpec { devices: Some(devices) };
         Ok((Claim::from_spec(ClaimName::new("", "extended-resources"), &spec)?, spec))
     }
+}
+
+/// The class that stands for a resource.
+fn class_of<'n>(name: &'n str, view: &'n ClusterView) -> Option<&'n str> {
+    let implicit = name.strip_prefix(IMPLICIT);
+    let implicit = implicit.filter(|class| view.inventory().class(class).is_some());
+    implicit.or_else(|| view.class_of_extended_resource(name))
 }

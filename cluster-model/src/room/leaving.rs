@@ -66,15 +66,14 @@ impl Room<'_> {
 
     /// Whether a pod that has not left names this claim, or one that waits.
     fn is_used(&self, claim: &ClaimName) -> bool {
-        let of_namespace = |key: &PodKey| *key.namespace == *claim.namespace;
         let mut bound = self.nodes.pods();
         let mut waiting = self.nodes.waiting();
         bound.any(|(_, key, pod)| {
-            let devices = pod.devices.as_deref().filter(|_| of_namespace(key));
+            let devices = pod.devices.as_deref().filter(|_| *key.namespace == *claim.namespace);
             let mut named = devices.into_iter().flat_map(|(_, ask)| ask.named_claims());
             named.any(|name| *name == *claim.name) && !self.has_left(key)
         }) || waiting.any(|(key, pod)| {
-            of_namespace(key) && pod.claims.iter().any(|name| *name == *claim.name)
+            *key.namespace == *claim.namespace && pod.claims.iter().any(|name| *name == *claim.name)
         })
     }
 

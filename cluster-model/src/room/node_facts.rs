@@ -153,14 +153,17 @@ pub struct Tolerated {
 impl Tolerated {
     /// Parses a toleration. `None` if the operator is unknown: it tolerates nothing.
     pub fn new(wire: &Toleration) -> Option<Self> {
-        let text = |text: &Option<String>| text.as_deref().unwrap_or_default().into();
         let value = match wire.operator.as_deref() {
             Some("Exists") => None,
-            None | Some("" | "Equal") => Some(text(&wire.value)),
+            None | Some("" | "Equal") => Some(wire.value.as_deref().unwrap_or_default().into()),
             Some(_) => return None,
         };
-        let seconds = wire.toleration_seconds;
-        Some(Self { key: text(&wire.key), value, effect: text(&wire.effect), seconds })
+        Some(Self {
+            key: wire.key.as_deref().unwrap_or_default().into(),
+            value,
+            effect: wire.effect.as_deref().unwrap_or_default().into(),
+            seconds: wire.toleration_seconds,
+        })
     }
 
     /// A toleration of every taint.

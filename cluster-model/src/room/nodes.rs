@@ -332,9 +332,10 @@ impl PodIndex {
             let made = made_claims(pod).into_iter().chain(by_extended).collect();
             Box::new((made, self.asks.share(Ask::of_kind(pod))))
         });
-        let mut share = |text: &str| self.texts.share(text);
         let labels = pod.metadata.labels.iter().flatten();
-        let labels: Labels = labels.map(|(key, value)| (share(key), share(value))).collect();
+        let labels: Labels = labels
+            .map(|(key, value)| (self.texts.share(key.as_str()), self.texts.share(value.as_str())))
+            .collect();
         let labels = self.labels.share(labels);
         let requests = self.amounts.share(requests(pod));
         let non_zero = NonZero::of(pod);

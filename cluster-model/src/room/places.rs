@@ -133,13 +133,12 @@ impl Room<'_> {
     /// Limits places by a term that selects the pods themselves: to the smallest domain, where the scheduler
     /// is free to choose, and may begin there.
     fn share(&self, domain: &Domain<'_>, places: &mut Vec<Places<'_>>) {
-        let value = |places: &Places<'_>| self.label(places.node, domain.key());
         match domain.share() {
             None => {}
             Some(Share::OneEach) => {
                 let mut seen = BTreeSet::new();
                 for it in places.iter_mut().filter(|it| it.count > 0) {
-                    if let Some(value) = value(it) {
+                    if let Some(value) = self.label(it.node, domain.key()) {
                         it.count = usize::from(seen.insert(value));
                     }
                 }
@@ -147,12 +146,13 @@ impl Room<'_> {
             Some(Share::OneDomain) => {
                 let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
                 for it in places.iter() {
-                    let sum = sums.entry(value(it).unwrap_or_default()).or_default();
+                    let value = self.label(it.node, domain.key()).unwrap_or_default();
+                    let sum = sums.entry(value).or_default();
                     *sum = sum.saturating_add(it.count);
                 }
                 sums.retain(|_, sum| *sum > 0);
                 let smallest = sums.into_iter().min_by_key(|(_, sum)| *sum).map(|(value, _)| value);
-                places.retain(|it| value(it) == smallest);
+                places.retain(|it| self.label(it.node, domain.key()) == smallest);
             }
         }
     }

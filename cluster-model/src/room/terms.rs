@@ -123,17 +123,19 @@ impl Term {
         let is_own = self.namespaces.is_empty() && self.namespaces_by_label.is_none();
         let is_named =
             (is_own && own == namespace) || self.namespaces.iter().any(|name| name == namespace);
-        let is_selected = || {
-            let Some(selector) = &self.namespaces_by_label else { return false };
-            let known = view.namespace_labels(namespace);
-            known.is_none_or(|known| {
-                selector.iter().all(|it| it.matches(known.get(&it.key).map(String::as_str)))
-            })
-        };
         let mut requirements = self.requirements.iter().flatten();
         self.requirements.is_some()
-            && (is_named || is_selected())
+            && (is_named || self.selects_namespace(namespace, view))
             && requirements.all(|it| it.matches(labels.get(&it.key)))
+    }
+
+    /// Whether it selects a namespace by labels. A namespace that is not known may have them.
+    fn selects_namespace(&self, namespace: &str, view: &ClusterView) -> bool {
+        let Some(selector) = &self.namespaces_by_label else { return false };
+        let known = view.namespace_labels(namespace);
+        known.is_none_or(|known| {
+            selector.iter().all(|it| it.matches(known.get(&it.key).map(String::as_str)))
+        })
     }
 }
 

@@ -40,6 +40,11 @@ impl VolumeAsk {
         self.claim.strip_suffix(pod).is_some_and(|template| template.ends_with('-'))
     }
 
+    /// Whether one of these volumes is of the same claim, and the claim is not created for its pod.
+    pub(super) fn shares_claim(&self, others: &[Self]) -> bool {
+        others.iter().any(|it| it.made.is_none() && it.claim == self.claim)
+    }
+
     /// Why a node cannot have it.
     pub(super) fn why_not(&self, problem: VolumeProblem) -> WhyNot {
         WhyNot::Volume { claim: self.claim.clone(), problem }

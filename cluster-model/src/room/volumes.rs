@@ -95,14 +95,13 @@ impl<'r> Room<'r> {
 
     /// Whether another pod has the volume of a claim.
     fn is_in_use(&self, asked: &VolumeAsk, ask: &Ask) -> bool {
-        let mut bound = self.nodes.pods().filter(|(_, key, pod)| !self.is_away(key, pod, ask));
-        let names =
-            |all: &[VolumeAsk]| all.iter().any(|it| it.made.is_none() && it.claim == asked.claim);
-        bound.any(|(_, key, pod)| *key.namespace == *ask.namespace && names(&pod.volumes))
-            || self
-                .added
-                .iter()
-                .any(|added| added.ask.namespace == ask.namespace && names(&added.ask.volumes))
+        let bound = self.nodes.pods().filter(|(_, key, pod)| !self.is_away(key, pod, ask));
+        let bound = bound.map(|(_, key, pod)| (&*key.namespace, &*pod.volumes));
+        let added = self.added.iter();
+        let added = added.map(|added| (&*added.ask.namespace, &*added.ask.volumes));
+        let others = bound.chain(added);
+        let mut others = others.filter(|(namespace, _)| **namespace == *ask.namespace);
+        others.any(|(_, volumes)| asked.shares_claim(volumes))
     }
 
     /// Why a node cannot have the volumes of a pod (`Filter` of the plugins).

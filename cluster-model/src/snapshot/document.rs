@@ -214,12 +214,13 @@ struct ListType {
 
 impl ListType {
     fn new(fields: &Map<String, Value>) -> Self {
-        let text = |field: &str| fields.get(field).and_then(Value::as_str);
-        let kind = text("kind").and_then(|kind| kind.strip_suffix("List"));
+        let (kind, version) = (fields.get("kind"), fields.get("apiVersion"));
+        let is_known = kind.is_some() && version.is_some();
+        let kind = kind.and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
         Self {
-            version: text("apiVersion").map(str::to_owned),
+            version: version.and_then(Value::as_str).map(str::to_owned),
             kind: kind.filter(|kind| !kind.is_empty()).map(str::to_owned),
-            is_known: fields.contains_key("kind") && fields.contains_key("apiVersion"),
+            is_known,
         }
     }
 

@@ -101,9 +101,6 @@ fn trim_pod(spec: Option<&mut Value>, keeps_flags: bool) {
     for field in ["imagePullSecrets", "hostAliases", "dnsConfig"] {
         spec.remove(field);
     }
-    let has_claim = |volume: &Value| {
-        ["persistentVolumeClaim", "ephemeral"].iter().any(|field| !volume[field].is_null())
-    };
     if let Some(Value::Array(volumes)) = spec.get_mut("volumes") {
         volumes.retain(has_claim);
         if volumes.is_empty() {
@@ -120,6 +117,10 @@ fn trim_pod(spec: Option<&mut Value>, keeps_flags: bool) {
             }
         }
     }
+}
+
+fn has_claim(volume: &Value) -> bool {
+    ["persistentVolumeClaim", "ephemeral"].iter().any(|field| !volume[field].is_null())
 }
 
 fn remove(object: Option<&mut Value>, fields: &[&str]) {

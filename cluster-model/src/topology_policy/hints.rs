@@ -35,10 +35,10 @@ impl DevicesByNode {
     fn hints(&self, wanted: usize) -> Vec<Hint> {
         let with = (0..).zip(&self.all).filter(|(_, count)| **count > 0);
         let nodes = with.fold(0, |nodes: NumaNodes, (node, _)| nodes | 1 << node);
-        let sets = || (1..=nodes).filter(|set| set & !nodes == 0);
-        let enough = sets().filter(|set| sum(&self.all, *set) >= wanted);
+        let sets = (1..=nodes).filter(|set| set & !nodes == 0);
+        let enough = sets.clone().filter(|set| sum(&self.all, *set) >= wanted);
         let least = enough.map(NumaNodes::count_ones).min().unwrap_or_else(|| nodes.count_ones());
-        let free = sets().filter(|set| sum(&self.free, *set) >= wanted);
+        let free = sets.filter(|set| sum(&self.free, *set) >= wanted);
         free.map(|nodes| Hint { nodes, is_preferred: nodes.count_ones() == least }).collect()
     }
 }

@@ -134,19 +134,20 @@ fn plugins(node: &Node) -> Vec<PluginResource> {
     let status = node.status.as_ref();
     let allocatable = status.and_then(|status| status.allocatable.as_ref());
     let capacity = status.and_then(|status| status.capacity.as_ref());
-    let units = |amounts: Option<&BTreeMap<String, Quantity>>, resource: &str| -> u64 {
-        let amount = amounts.and_then(|amounts| amounts.get(resource));
-        amount.and_then(|amount| amount.0.parse().ok()).unwrap_or_default()
-    };
     gpu_drivers::all()
         .iter()
         .flat_map(|driver| driver.extended_resources)
         .filter_map(|name| {
-            let healthy = units(allocatable, name);
-            let units = units(capacity, name).max(healthy);
+            let healthy = units_in(allocatable, name);
+            let units = units_in(capacity, name).max(healthy);
             (healthy > 0).then_some(PluginResource { name, units })
         })
         .collect()
+}
+
+fn units_in(amounts: Option<&BTreeMap<String, Quantity>>, resource: &str) -> u64 {
+    let amount = amounts.and_then(|amounts| amounts.get(resource));
+    amount.and_then(|amount| amount.0.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

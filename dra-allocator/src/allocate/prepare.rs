@@ -2,7 +2,6 @@
 //!
 //! Follows the first half of `Allocate`, and `validateDeviceRequest`, in `allocator_*.go`.
 
-use std::iter;
 use std::sync::Arc;
 
 use super::capacity;
@@ -59,14 +58,13 @@ pub(super) fn prepare<'a>(
 }
 
 fn candidates<'a>(pools: &[Pool<'a>]) -> Vec<Candidate<'a>> {
-    let slices = || {
-        let pools = pools.iter().enumerate();
-        pools.flat_map(|(pool, gathered)| iter::repeat(pool).zip(gathered.slices.iter().copied()))
-    };
-    let count = slices().map(|(_, slice)| slice.devices.len()).sum();
+    let slices = pools.iter().flat_map(|pool| &pool.slices);
+    let count = slices.map(|slice| slice.devices.len()).sum();
     let mut candidates = Vec::with_capacity(count);
-    for (pool, slice) in slices() {
-        candidates.extend(slice.devices.iter().map(|device| Candidate { device, slice, pool }));
+    for (pool, gathered) in pools.iter().enumerate() {
+        for &slice in &gathered.slices {
+            candidates.extend(slice.devices.iter().map(|device| Candidate { device, slice, pool }));
+        }
     }
     candidates
 }
@@ -120,14 +118,8 @@ impl<'a> Problem<'a> {
         request: &'a Request,
     ) -> Result<PreparedRequest, Failure> {
         let prioritized = request.is_prioritized();
-        let disabled = |request: &Arc<str>, asks, gate| AllocateError::Disabled {
-            claim: claim.name.clone(),
-            request: request.clone(),
-            asks,
-            gate,
-        };
         if prioritized && !self.settings.gates.prioritized_list {
-            return Err(disabled(&request.name, "has subrequests", "DRAPrioritizedList").into());
+            return Err(disabled(claim, &request.name, "has subrequests", "DRAPrioritizedList"));
         }
         // The stable allocator does not check capacity.
         let capacity_matters = !self.settings.quirks.permutations;
@@ -136,8 +128,8 @@ impl<'a> Problem<'a> {
             && !self.settings.gates.consumable_capacity
             && let Some(ask) = asks.find(|ask| ask.capacity.is_some())
         {
-            let error = disabled(&ask.name, "has capacity requests", "DRAConsumableCapacity");
-            return Err(error.into());
+            let gate = "DRAConsumableCapacity";
+            return Err(disabled(claim, &ask.name, "has capacity requests", gate));
         }
         if request.asks().is_empty() {
             return Err(AllocateError::NoClass {
@@ -163,32 +155,25 @@ impl<'a> Problem<'a> {
         (number, parent): (usize, Option<&'a Arc<str>>),
         ask: &'a Ask,
     ) -> Result<PreparedAsk<'a>, Failure> {
-        let (claim_name, request_name) = (|| claim.name.clone(), || ask.name.clone());
-        let disabled = |asks, gate| AllocateError::Disabled {
-            claim: claim_name(),
-            request: request_name(),
-            asks,
-            gate,
-        };
         let gates = &self.settings.gates;
         if !ask.derived_attributes.is_empty() && !gates.derived_attributes {
-            return Err(disabled("has derived attributes", "DRADerivedAttributes").into());
+            let gate = "DRADerivedAttributes";
+            return Err(disabled(claim, &ask.name, "has derived attributes", gate));
         }
         if let Some(index) = ask.selectors.iter().position(Option::is_none) {
-            let (claim, request) = (claim_name(), request_name());
+            let (claim, request) = (claim.name.clone(), ask.name.clone());
             return Err(AllocateError::UnknownSelector { claim, request, index }.into());
         }
         if ask.admin_access.is_some() && !gates.admin_access {
-            return Err(disabled("admin access is requested", "DRAAdminAccess").into());
+            return Err(disabled(claim, &ask.name, "admin access is requested", "DRAAdminAccess"));
         }
         if ask.class.is_empty() {
-            return Err(
-                AllocateError::NoClass { claim: claim_name(), request: request_name() }.into()
-            );
+            let (claim, request) = (claim.name.clone(), ask.name.clone());
+            return Err(AllocateError::NoClass { claim, request }.into());
         }
         let class = inventory.class(&ask.class).ok_or_else(|| AllocateError::UnknownClass {
-            claim: claim_name(),
-            request: request_name(),
+            claim: claim.name.clone(),
+            request: ask.name.clone(),
             class: ask.class.clone(),
         })?;
         let request = parent.map_or(&ask.name, |parent| parent);
@@ -216,7 +201,7 @@ impl<'a> Problem<'a> {
                 prepared.count = i64::try_from(prepared.all.len()).unwrap_or(i64::MAX);
             }
             AllocationMode::Unknown(mode) => {
-                let (claim, request) = (claim_name(), request_name());
+                let (claim, request) = (claim.name.clone(), ask.name.clone());
                 return Err(
                     AllocateError::UnknownMode { claim, request, mode: mode.clone() }.into()
                 );
@@ -302,4 +287,9 @@ impl<'a> Problem<'a> {
             })
             .sum()
     }
+}
+
+fn disabled(claim: &Claim, request: &Arc<str>, asks: &'static str, gate: &'static str) -> Failure {
+    let (claim, request) = (claim.name.clone(), request.clone());
+    AllocateError::Disabled { claim, request, asks, gate }.into()
 }

@@ -321,10 +321,8 @@ impl Scope<'_> {
         // One slot holds the optional itself, the next its value.
         self.with(&["@optional"], |scope| {
             let slot = scope.names.len() - 1;
-            let method = |name| functions::find(name, true, 1).ok_or_else(|| undeclared(name));
-            let has_value = method("hasValue")?;
-            let value = method("value")?;
-            let call = |function| Node::Call { function, arguments: vec![Node::Slot(slot)] };
+            let has_value = method_call("hasValue", slot)?;
+            let value = method_call("value", slot)?;
             let body = scope.with(&[name], |scope| scope.node(body))?;
             let body = if wrap {
                 let of = functions::find("optional.of", false, 1);
@@ -333,9 +331,9 @@ impl Scope<'_> {
             } else {
                 body
             };
-            let some = Node::Bind { value: Box::new(call(value)), body: Box::new(body) };
+            let some = Node::Bind { value: Box::new(value), body: Box::new(body) };
             let none = Node::Literal(Value::Optional(None));
-            let branches = Box::new([call(has_value), some, none]);
+            let branches = Box::new([has_value, some, none]);
             let body = Box::new(Node::Conditional(branches));
             Ok(Node::Bind { value: target, body })
         })
@@ -367,6 +365,12 @@ fn is_two_variable_macro(name: &str, rest: usize) -> bool {
         "transformList" | "transformMap" | "transformMapEntry" => rest == 1 || rest == 2,
         _ => false,
     }
+}
+
+/// A call without arguments on what a slot holds.
+fn method_call(name: &str, slot: usize) -> Compiled {
+    let function = functions::find(name, true, 1).ok_or_else(|| undeclared(name))?;
+    Ok(Node::Call { function, arguments: vec![Node::Slot(slot)] })
 }
 
 fn undeclared(name: &str) -> CompileError {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::{ErrorClass, RuntimeError};
 use super::node::{Comparison, Comprehension, Node};
-use super::order::order;
+use super::order::compare;
 use super::search::search;
 use super::value::{Value, find};
 use super::work::Work;
@@ -152,17 +152,16 @@ impl Evaluator<'_> {
         left: &Value,
         right: &Value,
     ) -> Result<bool, RuntimeError> {
-        let order = || order(left, right).ok_or_else(RuntimeError::no_such_overload);
         Ok(match operator {
             Comparison::Equal => self.equals(left, right)?,
             Comparison::NotEqual => !self.equals(left, right)?,
-            Comparison::Less => order()? == Some(Ordering::Less),
+            Comparison::Less => compare(left, right)? == Some(Ordering::Less),
             Comparison::LessOrEqual => {
-                matches!(order()?, Some(Ordering::Less | Ordering::Equal))
+                matches!(compare(left, right)?, Some(Ordering::Less | Ordering::Equal))
             }
-            Comparison::Greater => order()? == Some(Ordering::Greater),
+            Comparison::Greater => compare(left, right)? == Some(Ordering::Greater),
             Comparison::GreaterOrEqual => {
-                matches!(order()?, Some(Ordering::Greater | Ordering::Equal))
+                matches!(compare(left, right)?, Some(Ordering::Greater | Ordering::Equal))
             }
             Comparison::In => self.contains(right, left)?,
         })

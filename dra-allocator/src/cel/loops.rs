@@ -24,6 +24,10 @@ fn conditional(test: Node, yes: Node, no: Node) -> Node {
     Node::Conditional(Box::new([test, yes, no]))
 }
 
+fn not_strictly_false(node: Node) -> Node {
+    Node::NotStrictlyFalse(Box::new(node))
+}
+
 fn is_one(number: Node) -> Node {
     let (left, right) = (Box::new(number), Box::new(Node::Literal(Value::Int(1))));
     Node::Compare { operator: Comparison::Equal, left, right }
@@ -39,15 +43,14 @@ pub(crate) fn two_variable_loop(
     let last = arguments.pop()?;
     let filter = arguments.pop();
     let always = literal(true);
-    let goes_on = |node| Node::NotStrictlyFalse(Box::new(node));
     let (init, condition, step, end) = match name {
         "all" => {
             let step = Node::And(Box::new(result()), Box::new(last));
-            (literal(true), goes_on(result()), step, result())
+            (literal(true), not_strictly_false(result()), step, result())
         }
         "exists" => {
             let step = Node::Or(Box::new(result()), Box::new(last));
-            (literal(false), goes_on(Node::Not(Box::new(result()))), step, result())
+            (literal(false), not_strictly_false(Node::Not(Box::new(result()))), step, result())
         }
         "existsOne" | "exists_one" => {
             let one_more = call("_+_", vec![result(), Node::Literal(Value::Int(1))])?;

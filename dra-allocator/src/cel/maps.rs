@@ -10,7 +10,6 @@ impl Value {
     /// Returns the value; if it represents a map of the device, builds the map.
     pub(super) fn built(&self, device: &Device) -> Result<Self, RuntimeError> {
         let driver = &device.id.driver;
-        let string = |text: &str| Self::String(text.into());
         let mut entries = Vec::new();
         match self {
             Self::AttributeDomains | Self::CapacityDomains => {
@@ -26,20 +25,20 @@ impl Value {
                 domains.dedup();
                 for domain in domains {
                     let inner = if attributes { Value::AttributesOf } else { Value::CapacityOf };
-                    entries.push((string(domain), inner(domain.into()).built(device)?));
+                    entries.push((Self::string(domain), inner(domain.into()).built(device)?));
                 }
             }
             Self::AttributesOf(domain) => {
                 for (name, value) in device.attributes() {
                     if name.domain().unwrap_or(driver) == &**domain {
-                        entries.push((string(name.id()), Self::of_attribute(value)?));
+                        entries.push((Self::string(name.id()), Self::of_attribute(value)?));
                     }
                 }
             }
             Self::CapacityOf(domain) => {
                 for (name, capacity) in device.capacity.iter() {
                     if name.domain().unwrap_or(driver) == &**domain {
-                        entries.push((string(name.id()), Self::of_capacity(capacity)));
+                        entries.push((Self::string(name.id()), Self::of_capacity(capacity)));
                     }
                 }
             }

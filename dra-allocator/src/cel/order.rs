@@ -2,7 +2,13 @@
 
 use std::cmp::Ordering;
 
+use super::error::RuntimeError;
 use super::value::Value;
+
+/// The order of two values that can be compared; `None` with a NaN.
+pub(super) fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>, RuntimeError> {
+    order(left, right).ok_or_else(RuntimeError::no_such_overload)
+}
 
 /// The order of two values: `None` if they cannot be compared, `Some(None)` with a NaN.
 #[allow(clippy::option_option, reason = "no order and an unordered pair are two things")]

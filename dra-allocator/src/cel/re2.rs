@@ -246,12 +246,12 @@ impl<'p> Parser<'p> {
     /// Parses `(?P<name>` or `(?<name>`.
     fn open_named(&mut self) -> Result<(), SyntaxError> {
         let start = self.cursor.rest();
-        let invalid = |part| SyntaxError::new(ErrorKind::NamedCapture, part);
-        let end = start.find('>').ok_or_else(|| invalid(start))?;
+        let end =
+            start.find('>').ok_or_else(|| SyntaxError::new(ErrorKind::NamedCapture, start))?;
         let begin = if start.starts_with("(?P") { 4 } else { 3 };
         let name = start.get(begin..end).unwrap_or_default();
         if name.is_empty() || !name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) {
-            return Err(invalid(&start[..=end]));
+            return Err(SyntaxError::new(ErrorKind::NamedCapture, &start[..=end]));
         }
         self.cursor.skip(end + 1);
         self.open_group(self.flags, true);

@@ -184,7 +184,6 @@ impl Value {
 
     /// Converts a value into a derived attribute (`valToDeviceAttribute`).
     pub(crate) fn into_attribute(self) -> Result<AttributeValue, RuntimeError> {
-        let mixed = || RuntimeError::invalid("the elements of the list differ in type");
         Ok(match self {
             Self::Bool(value) => AttributeValue::Bool(value),
             Self::Int(value) => AttributeValue::Int(value),
@@ -193,27 +192,27 @@ impl Value {
             Self::List(values) => match values.first() {
                 None => AttributeValue::Strings(Arc::default()),
                 Some(Self::Bool(_)) => {
-                    let values = values.iter().map(|value| value.as_bool().ok_or_else(mixed));
+                    let values = values.iter().map(|value| value.as_bool().ok_or_else(mixed_list));
                     AttributeValue::Bools(values.collect::<Result<_, _>>()?)
                 }
                 Some(Self::Int(_)) => {
                     let values = values.iter().map(|value| match value {
                         Self::Int(value) => Ok(*value),
-                        _ => Err(mixed()),
+                        _ => Err(mixed_list()),
                     });
                     AttributeValue::Ints(values.collect::<Result<_, _>>()?)
                 }
                 Some(Self::String(_)) => {
                     let values = values.iter().map(|value| match value {
                         Self::String(value) => Ok(value.clone()),
-                        _ => Err(mixed()),
+                        _ => Err(mixed_list()),
                     });
                     AttributeValue::Strings(values.collect::<Result<_, _>>()?)
                 }
                 Some(Self::Semver(_)) => {
                     let values = values.iter().map(|value| match value {
                         Self::Semver(value) => Ok(value.to_string().into()),
-                        _ => Err(mixed()),
+                        _ => Err(mixed_list()),
                     });
                     AttributeValue::Versions(values.collect::<Result<_, _>>()?)
                 }
@@ -228,6 +227,10 @@ impl Value {
             }
         })
     }
+}
+
+fn mixed_list() -> RuntimeError {
+    RuntimeError::invalid("the elements of the list differ in type")
 }
 
 pub(crate) fn version(text: &str) -> Result<Value, RuntimeError> {

@@ -75,23 +75,33 @@ pub(super) fn gather<'a>(
     settings: &Settings,
 ) -> Result<Vec<Pool<'a>>, GatherError> {
     let mut pools: Vec<Pool<'_>> = Vec::new();
-    let mut take = |slice: &'a Slice| {
-        if counts(slice, settings) && is_relevant(slice, node, settings)? {
-            add(group(&mut pools, &slice.pool, settings), slice);
-        }
-        Ok(())
-    };
     let own = index.place(&node.name).map_or(&[][..], |place| &place.slices);
     if settings.quirks.unordered || settings.quirks.shared_counters_always_relevant {
-        candidates(index, own, node, settings).into_iter().try_for_each(&mut take)?;
+        for slice in candidates(index, own, node, settings) {
+            gather_slice(&mut pools, slice, node, settings)?;
+        }
     } else {
-        merged(own, index.shared()).try_for_each(&mut take)?;
+        for slice in merged(own, index.shared()) {
+            gather_slice(&mut pools, slice, node, settings)?;
+        }
     }
     pools.retain_mut(|pool| assemble(index, pool, settings));
     if !settings.quirks.unordered {
         pools.sort_by_key(Pool::has_binding_conditions);
     }
     Ok(pools)
+}
+
+fn gather_slice<'a>(
+    pools: &mut Vec<Pool<'a>>,
+    slice: &'a Slice,
+    node: &Node,
+    settings: &Settings,
+) -> Result<(), GatherError> {
+    if counts(slice, settings) && is_relevant(slice, node, settings)? {
+        add(group(pools, &slice.pool, settings), slice);
+    }
+    Ok(())
 }
 
 /// Merges two lists that are in search order.
@@ -209,9 +219,8 @@ fn first_met<'a>(slices: &[&'a Slice], settings: &Settings) -> Option<&'a Slice>
 fn assemble<'a>(index: &'a SliceIndex, pool: &mut Pool<'a>, settings: &Settings) -> bool {
     let Some(first) = first_met(&pool.slices, settings) else { return false };
     pool.is_disputed = pool.slices.iter().any(|slice| slice.slice_count != first.slice_count);
-    let is_complete =
-        |count: usize| i64::try_from(count).is_ok_and(|count| count == first.slice_count);
-    if is_complete(pool.slices.len()) {
+    let complete = usize::try_from(first.slice_count).ok();
+    if complete == Some(pool.slices.len()) {
         // Names within one slice were checked when the slice arrived.
         let unsure = if pool.slices.len() > 1 {
             index.pool(pool.id).is_some_and(|pool| pool.repeats)
@@ -231,7 +240,7 @@ fn assemble<'a>(index: &'a SliceIndex, pool: &mut Pool<'a>, settings: &Settings)
         .map(|slice| &**slice)
         .filter(|slice| slice.generation == first.generation && counts_for_groups(slice, settings));
     let all: Vec<_> = all.collect();
-    if !is_complete(all.len()) {
+    if complete != Some(all.len()) {
         pool.spoil(PoolHealth::Incomplete { there: all.len(), of: first.slice_count });
         return true;
     }
@@ -277,14 +286,16 @@ impl<'a> Pool<'a> {
     }
 
     fn separate_counters(&mut self) {
-        let all = || self.slices.iter().chain(&self.elsewhere).copied();
-        let holds_devices = |slice: &&Slice| slice.shared_counters.is_empty();
-        if all().all(|slice| holds_devices(&slice)) {
+        if self.all_slices().all(|slice| slice.shared_counters.is_empty()) {
             return;
         }
-        self.counter_sets = all().flat_map(|slice| &slice.shared_counters).collect();
-        self.slices.retain(holds_devices);
-        self.elsewhere.retain(holds_devices);
+        self.counter_sets = self.all_slices().flat_map(|slice| &slice.shared_counters).collect();
+        self.slices.retain(|slice| slice.shared_counters.is_empty());
+        self.elsewhere.retain(|slice| slice.shared_counters.is_empty());
+    }
+
+    fn all_slices(&self) -> impl Iterator<Item = &'a Slice> {
+        self.slices.iter().chain(&self.elsewhere).copied()
     }
 
     fn has_binding_conditions(&self) -> bool {
@@ -301,8 +312,7 @@ impl<'a> Pool<'a> {
         if let Some(name) = duplicate(self.counter_sets.iter().map(|set| &set.name)) {
             return Err(format!("duplicate counter set name {name}"));
         }
-        let all = self.slices.iter().chain(&self.elsewhere);
-        let drawing = all.filter(|slice| slice.features.counters);
+        let drawing = self.all_slices().filter(|slice| slice.features.counters);
         let drawing = drawing.flat_map(|slice| &slice.devices);
         for consumed in drawing.flat_map(Device::consumes_counters) {
             let set = self.counter_sets.iter().find(|set| set.name == consumed.set);

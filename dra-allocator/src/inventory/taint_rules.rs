@@ -30,22 +30,21 @@ impl TaintRule {
     /// Reads a rule; `None` if it has no selector.
     pub(super) fn new(wire: &v1::DeviceTaintRule, texts: &mut Interner) -> Option<Self> {
         let selector = wire.spec.device_selector.as_ref()?;
-        let mut text = |text: &Option<String>| text.as_ref().map(|text| texts.text(text));
-        let (driver, pool) = (text(&selector.driver), text(&selector.pool));
-        let device = text(&selector.device);
         let taint = &wire.spec.taint;
-        let added = taint.time_added.as_ref().map(|time| time.0);
-        Some(Self { driver, pool, device, taint: wire::taint(taint, texts), added })
+        Some(Self {
+            driver: selector.driver.as_ref().map(|driver| texts.text(driver)),
+            pool: selector.pool.as_ref().map(|pool| texts.text(pool)),
+            device: selector.device.as_ref().map(|device| texts.text(device)),
+            taint: wire::taint(taint, texts),
+            added: taint.time_added.as_ref().map(|time| time.0),
+        })
     }
 
     /// Whether it selects a device of the slice.
     pub(super) fn concerns(&self, slice: &Slice) -> bool {
-        let is = |wanted: &Option<Arc<str>>, found: &Arc<str>| {
-            wanted.as_ref().is_none_or(|wanted| wanted == found)
-        };
-        is(&self.driver, &slice.pool.driver)
-            && is(&self.pool, &slice.pool.pool)
-            && slice.devices.iter().any(|device| is(&self.device, &device.id.device))
+        self.driver.as_ref().is_none_or(|driver| *driver == slice.pool.driver)
+            && self.pool.as_ref().is_none_or(|pool| *pool == slice.pool.pool)
+            && slice.devices.iter().any(|device| self.selects(device))
     }
 
     fn selects(&self, device: &Device) -> bool {

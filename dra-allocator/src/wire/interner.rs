@@ -65,12 +65,10 @@ impl Interner {
 
     /// The names of all attributes of the devices; usually all devices have the same.
     fn names(&mut self, devices: &[Device]) -> Arc<[QualifiedName]> {
-        let of = |device: &Device| device.attributes.names.clone();
-        match devices {
-            [first, rest @ ..] if rest.iter().all(|other| Arc::ptr_eq(&of(first), &of(other))) => {
-                of(first)
-            }
-            devices => self.schema(likeness::names(devices)),
+        let mut lists = devices.iter().map(|device| &device.attributes.names);
+        match lists.next() {
+            Some(first) if lists.all(|other| Arc::ptr_eq(first, other)) => first.clone(),
+            _ => self.schema(likeness::names(devices)),
         }
     }
 

@@ -111,10 +111,10 @@ impl Controller {
         fabric: &str,
         removals: &[GateRemoval],
     ) -> Result<usize, ApiError> {
-        let write =
-            async |removal: &GateRemoval| strategic(api, &removal.pod, &removal.patch).await;
-        let written: Vec<bool> =
-            stream::iter(removals).map(write).buffer_unordered(TOGETHER).try_collect().await?;
+        let written = stream::iter(removals)
+            .map(|removal| strategic(api, &removal.pod, &removal.patch))
+            .buffer_unordered(TOGETHER);
+        let written: Vec<bool> = written.try_collect().await?;
         let gates = written.iter().filter(|done| **done).count();
         if gates > 0 {
             tracing::info!(group = %group.key, fabric, gates, "Removed gates");
@@ -134,15 +134,10 @@ impl Controller {
             tracing::info!(group = %group.key, pods = going.len(), "Evicting the group");
         }
         self.patch_each(&api, &unmarked, release::mark_evicted).await?;
-        let evict = async |member: &&Member| {
-            let refused = evict(&api, &member.name, &member.uid, Trial::No).await?;
-            if let Evicted::NotYet(why) = refused {
-                tracing::info!(pod = member.name, why, "Eviction refused for now");
-            }
-            Ok(())
-        };
-        stream::iter(&going).map(evict).buffer_unordered(TOGETHER).try_collect::<Vec<()>>().await?;
-        Ok(())
+        let evicted = stream::iter(&going)
+            .map(|member| evict_member(&api, member))
+            .buffer_unordered(TOGETHER);
+        evicted.try_collect::<Vec<()>>().await.map(drop)
     }
 
     async fn patch_each(
@@ -151,14 +146,23 @@ impl Controller {
         members: &[&Member],
         patch: impl Fn(&Member) -> Pod,
     ) -> Result<(), ApiError> {
-        let write = async |member: &&Member| strategic(api, &member.name, &patch(member)).await;
-        let written = stream::iter(members).map(write).buffer_unordered(TOGETHER);
+        let written = stream::iter(members)
+            .map(async |member| strategic(api, &member.name, &patch(member)).await)
+            .buffer_unordered(TOGETHER);
         written.try_collect::<Vec<bool>>().await.map(drop)
     }
 
     fn pods_of(&self, group: &Group) -> Api<Pod> {
         Api::namespaced(self.client.clone(), &group.key.namespace)
     }
+}
+
+async fn evict_member(api: &Api<Pod>, member: &Member) -> Result<(), ApiError> {
+    let refused = evict(api, &member.name, &member.uid, Trial::No).await?;
+    if let Evicted::NotYet(why) = refused {
+        tracing::info!(pod = member.name, why, "Eviction refused for now");
+    }
+    Ok(())
 }
 
 /// Patches a pod. Returns false if the pod is gone or has changed since.

@@ -104,16 +104,20 @@ impl Controller {
     /// Frees the addresses that their claims do not hold. Returns false if any request failed.
     async fn free_addresses(&self, watched: &Watched) -> bool {
         let doubtful = watched.lock().doubtful(&self.view.read());
-        let free = async |doubtful: DoubtfulAddress| {
-            let freed = self.free_address(watched, &doubtful).await;
-            if let Err(error) = &freed {
-                let address = doubtful.name;
-                tracing::warn!(address, error = %Chain(error), "Not freed; trying again");
-            }
-            freed.is_ok()
-        };
-        let freed = stream::iter(doubtful).map(free).buffer_unordered(TOGETHER);
+        let freed = stream::iter(doubtful)
+            .map(|doubtful| self.try_to_free(watched, doubtful))
+            .buffer_unordered(TOGETHER);
         freed.fold(true, async |all, freed| all && freed).await
+    }
+
+    /// Returns false if a request failed.
+    async fn try_to_free(&self, watched: &Watched, doubtful: DoubtfulAddress) -> bool {
+        let freed = self.free_address(watched, &doubtful).await;
+        if let Err(error) = &freed {
+            let address = doubtful.name;
+            tracing::warn!(address, error = %Chain(error), "Not freed; trying again");
+        }
+        freed.is_ok()
     }
 
     /// Frees an address if its claim does not hold it according to the API server; the view may

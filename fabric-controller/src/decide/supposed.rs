@@ -43,11 +43,8 @@ impl<'g> Supposed<'g> {
         view: &ClusterView,
         (fabric, nodes): (&'g str, &[&str]),
     ) -> Self {
-        let is_placing = |other: &&Group| {
-            let mut members = other.members.iter();
-            other.key != group.key && members.any(|member| member.stage == PodStage::Released)
-        };
-        let others = others.into_iter().filter(is_placing).collect();
+        let others = others.into_iter();
+        let others = others.filter(|other| other.key != group.key && is_placing(other)).collect();
         let needs = GroupDemand::new(group, group.gated(), view).ok();
         let nodes = nodes.iter().map(|node| Arc::from(*node)).collect();
         Self { group, fabric, nodes, needs, others }
@@ -89,4 +86,9 @@ impl<'g> Supposed<'g> {
         });
         Some(members.collect())
     }
+}
+
+/// Whether the scheduler places some of its pods.
+fn is_placing(group: &Group) -> bool {
+    group.members.iter().any(|member| member.stage == PodStage::Released)
 }

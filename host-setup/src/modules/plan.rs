@@ -37,15 +37,14 @@ impl LoadFile {
 
 /// Decides on a module by its name in the kernel's spelling.
 pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
-    let settled = |outcome, detail: String| Decision::Settled(outcome, detail);
     if tree.loaded.contains(name) {
-        return settled(Outcome::AlreadyLoaded, String::new());
+        return Decision::Settled(Outcome::AlreadyLoaded, String::new());
     }
     if tree.builtin.contains(name) {
-        return settled(Outcome::BuiltIn, String::new());
+        return Decision::Settled(Outcome::BuiltIn, String::new());
     }
     if let Some(file) = tree.forbidden.get(name) {
-        return settled(Outcome::Forbidden, format!("by modprobe.d/{file}"));
+        return Decision::Settled(Outcome::Forbidden, format!("by modprobe.d/{file}"));
     }
     let Some(file) = tree.files.get(name) else {
         let detail = if tree.is_indexed {
@@ -53,18 +52,18 @@ pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
         } else {
             format!("there is no /lib/modules/{}/modules.dep", tree.release)
         };
-        return settled(Outcome::Absent, detail);
+        return Decision::Settled(Outcome::Absent, detail);
     };
-    let needed = || file.needs.iter().rev().chain([&file.path]);
-    let missing = needed().filter_map(|path| module_of(path));
+    let needed = file.needs.iter().rev().chain([&file.path]);
+    let missing = needed.clone().filter_map(|path| module_of(path));
     let mut missing = missing.filter(|name| !tree.loaded.contains(name));
     if let Some((needed, file)) =
         missing.find_map(|needed| tree.forbidden.get(&needed).map(|file| (needed, file)))
     {
         let detail = format!("it needs {needed}, which modprobe.d/{file} forbids");
-        return settled(Outcome::Forbidden, detail);
+        return Decision::Settled(Outcome::Forbidden, detail);
     }
-    let files = needed().filter_map(|path| {
+    let files = needed.filter_map(|path| {
         let name = module_of(path).filter(|name| !tree.loaded.contains(name))?;
         let path = match path.strip_prefix('/') {
             Some(path) => path.to_owned(),
@@ -79,7 +78,6 @@ pub(super) fn decide(tree: &ModuleTree, name: &str) -> Decision {
 /// Decides on the module that gives NICs access to GPU memory. It needs NVIDIA's driver, but
 /// never loads it: the choice of that driver is the administrator's.
 pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
-    let settled = |outcome, detail: &str| Decision::Settled(outcome, detail.to_owned());
     if let Some(loaded) = peer_memory::MODULES.iter().find(|name| tree.loaded.contains(**name)) {
         let detail = if *loaded == PEER_MEMORY { "" } else { loaded };
         return settled(Outcome::AlreadyLoaded, detail);
@@ -97,4 +95,8 @@ pub(super) fn peer_memory(tree: &ModuleTree) -> Decision {
         }
         Some(_) => decide(tree, PEER_MEMORY),
     }
+}
+
+fn settled(outcome: Outcome, detail: &str) -> Decision {
+    Decision::Settled(outcome, detail.to_owned())
 }

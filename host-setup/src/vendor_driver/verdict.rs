@@ -57,9 +57,6 @@ pub(crate) struct VendorDriverDecision {
 
 /// Decides.
 pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDecision {
-    let condition = |holds, reason, message: String| {
-        Some(HostCondition { kind: VENDOR_DRIVER, holds, reason, message, entries: Vec::new() })
-    };
     let evicts = drain == Drain::Evict;
     let Some(state) = &facts.state else {
         if !facts.is_selected {
@@ -69,7 +66,7 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
         return VendorDriverDecision {
             // Running pods keep their NICs, and the scheduler must go on seeing them.
             withholds: !facts.has_claims,
-            condition: condition(false, reason::EXPECTED, message),
+            condition: Some(condition(false, reason::EXPECTED, message)),
             ..VendorDriverDecision::default()
         };
     };
@@ -79,18 +76,22 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
         Stage::Waiting if state.waits_for_turn => VendorDriverDecision {
             wants_turn: evicts,
             grants: (evicts && facts.has_turn).then(|| state.version.clone()),
-            condition: condition(false, reason::WAITING, text),
+            condition: Some(condition(false, reason::WAITING, text)),
             ..VendorDriverDecision::default()
         },
         Stage::Waiting if evicts && facts.has_turn => VendorDriverDecision {
             evicts: true,
             wants_turn: true,
-            condition: condition(false, reason::DRAINING, format!("{text}; pods are evicted")),
+            condition: Some(condition(
+                false,
+                reason::DRAINING,
+                format!("{text}; pods are evicted"),
+            )),
             ..VendorDriverDecision::default()
         },
         Stage::Waiting => VendorDriverDecision {
             wants_turn: evicts,
-            condition: condition(
+            condition: Some(condition(
                 false,
                 reason::WAITING,
                 if evicts {
@@ -98,27 +99,31 @@ pub(crate) fn decide(facts: &VendorDriverFacts, drain: Drain) -> VendorDriverDec
                 } else {
                     format!("{text}; drain the node, or wait until these have ended")
                 },
-            ),
+            )),
             ..VendorDriverDecision::default()
         },
         Stage::Loading => VendorDriverDecision {
             withholds: true,
             wants_turn: evicts && facts.has_turn,
-            condition: condition(false, reason::LOADING, text),
+            condition: Some(condition(false, reason::LOADING, text)),
             ..VendorDriverDecision::default()
         },
         // The turn is kept: no other node is drained for a version that fails.
         Stage::Failed => VendorDriverDecision {
             withholds: true,
             wants_turn: evicts && facts.has_turn,
-            condition: condition(false, reason::FAILED, text),
+            condition: Some(condition(false, reason::FAILED, text)),
             ..VendorDriverDecision::default()
         },
         Stage::Ready => VendorDriverDecision {
-            condition: condition(true, reason::LOADED, text),
+            condition: Some(condition(true, reason::LOADED, text)),
             ..VendorDriverDecision::default()
         },
     }
+}
+
+fn condition(holds: bool, reason: &'static str, message: String) -> HostCondition {
+    HostCondition { kind: VENDOR_DRIVER, holds, reason, message, entries: Vec::new() }
 }
 
 #[cfg(test)]

@@ -145,9 +145,11 @@ impl Field<'_> {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<(), SriovPolicyError> {
         let Self { key, value } = self;
-        let wrong =
-            || SriovPolicyError::Value { key: key.to_owned(), value: value.to_owned(), expected };
-        match place.replace(parse(value).ok_or_else(wrong)?) {
+        let Some(parsed) = parse(value) else {
+            let (key, value) = (key.to_owned(), value.to_owned());
+            return Err(SriovPolicyError::Value { key, value, expected });
+        };
+        match place.replace(parsed) {
             None => Ok(()),
             Some(_) => Err(SriovPolicyError::Twice(key.to_owned())),
         }

@@ -28,6 +28,12 @@ pub enum ListForm {
     Yaml,
 }
 
+impl ListForm {
+    pub(super) fn is_table(self) -> bool {
+        matches!(self, Self::Text | Self::Wide)
+    }
+}
+
 /// Output format of machine types.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachinesForm {

@@ -65,12 +65,15 @@ impl FromStr for AddedNodes {
     type Err = AddedNodesError;
 
     fn from_str(text: &str) -> Result<Self, AddedNodesError> {
-        let parse = || {
-            let (shape, number) = text.rsplit_once('=').filter(|(shape, _)| !shape.is_empty())?;
-            let number = number.parse().ok().filter(|number| (1..=NODES_MAX).contains(number))?;
-            Some(Self { shape: shape.to_owned(), number })
-        };
-        parse().ok_or_else(|| AddedNodesError(text.to_owned()))
+        Self::parse(text).ok_or_else(|| AddedNodesError(text.to_owned()))
+    }
+}
+
+impl AddedNodes {
+    fn parse(text: &str) -> Option<Self> {
+        let (shape, number) = text.rsplit_once('=').filter(|(shape, _)| !shape.is_empty())?;
+        let number = number.parse().ok().filter(|number| (1..=NODES_MAX).contains(number))?;
+        Some(Self { shape: shape.to_owned(), number })
     }
 }
 

@@ -53,15 +53,19 @@ struct Wanted {
     expression: String,
 }
 
+impl Wanted {
+    /// The request for it in a claim.
+    fn request(&self, name: &str) -> Value {
+        json!({ "name": name, "exactly": {
+            "deviceClassName": self.class,
+            "selectors": [{ "cel": { "expression": self.expression } }],
+        } })
+    }
+}
+
 impl FarPair {
     /// The claim of a pod.
     pub(crate) fn claim(&self, name: &str, run: &str) -> Value {
-        let request = |name: &str, Wanted { class, expression }: &Wanted| {
-            json!({ "name": name, "exactly": {
-                "deviceClassName": class,
-                "selectors": [{ "cel": { "expression": expression } }],
-            } })
-        };
         json!({
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
@@ -70,7 +74,7 @@ impl FarPair {
                 "labels": { "app.kubernetes.io/managed-by": "kubectl-dranet", LABEL: run },
             },
             "spec": { "devices": {
-                "requests": [request("gpu", &self.gpu), request("nic", &self.nic)],
+                "requests": [self.gpu.request("gpu"), self.nic.request("nic")],
             } },
         })
     }
@@ -103,10 +107,9 @@ fn far_pairs(devices: &NodeDevices<'_>) -> Vec<(PathKind, FarPair)> {
         .collect();
     let mut pairs = Vec::new();
     for (at, gpu) in &devices.gpus {
-        let path = |nic| devices.topology.path(*at, nic);
-        let nearest = nics.iter().map(|(nic, _)| path(**nic)).min();
+        let nearest = nics.iter().map(|(nic, _)| devices.topology.path(*at, **nic)).min();
         for (nic_at, nic) in &nics {
-            let path = path(**nic_at);
+            let path = devices.topology.path(*at, **nic_at);
             let is_far = path != PathKind::Unknown && nearest.is_some_and(|near| near < path);
             let Some((gpu, nic)) = wanted_gpu(gpu).zip(wanted_nic(nic)).filter(|_| is_far) else {
                 continue;

@@ -106,7 +106,8 @@ fn common() -> impl Iterator<Item = Value> {
     all.map(|(name, value)| variable(name, value))
 }
 
-fn variable(name: &str, value: &str) -> Value {
+/// An `EnvVar`.
+pub(super) fn variable(name: &str, value: &str) -> Value {
     json!({ "name": name, "value": value })
 }
 

@@ -75,14 +75,13 @@ pub(crate) fn client(args: &BenchArgs, run: &str, place: &Place, found: &str) ->
 
 fn writing(args: &BenchArgs, address: &str) -> Content {
     let memory = args.gpu_memory.then(|| "--use_cuda=0".to_owned());
-    let variable = |name: &str, value: &str| json!({ "name": name, "value": value });
     Content {
         script: perftest::SCRIPT.to_owned(),
         flags: memory.into_iter().chain(args.flags.iter().cloned()).collect(),
         environment: vec![
-            variable("SERVER", address),
-            variable("BYTES", &args.bytes.unwrap_or(perftest::BYTES).to_string()),
-            variable("SECONDS_LONG", &args.seconds.to_string()),
+            nccl::variable("SERVER", address),
+            nccl::variable("BYTES", &args.bytes.unwrap_or(perftest::BYTES).to_string()),
+            nccl::variable("SECONDS_LONG", &args.seconds.to_string()),
         ],
     }
 }

@@ -30,18 +30,19 @@ impl BenchEnd {
         let held: Vec<_> = claims.allocated.iter().flat_map(|key| view.held_by(key)).collect();
         // The graph of the shape is shared; how links run is each node's own.
         let own = view.node_topology(&node).and_then(|it| Topology::from_spec(&it.spec).ok());
-        let gpus = || devices.gpus.iter().filter(|(_, gpu)| held.contains(&gpu.id()));
+        let gpus = devices.gpus.iter().filter(|(_, gpu)| held.contains(&gpu.id()));
+        let gpus: Vec<_> = gpus.collect();
         let nics = devices.nics.iter().filter(|(_, nic)| held.contains(&nic.id()));
         let nics = nics.map(|(address, nic)| BenchNic {
             name: nic.id().device.to_string(),
-            path: gpus().map(|(gpu, _)| devices.topology.path(*gpu, *address)).min(),
+            path: gpus.iter().map(|(gpu, _)| devices.topology.path(**gpu, *address)).min(),
             port_gbps: int(nic, attribute::RATE_GBPS).map(gbps),
             pcie_gbps: own
                 .as_ref()
                 .and_then(|own| own.nic(*address)?.current_link)
                 .map(|link| f64::from(link.megabytes_per_second()) * MEGABYTE),
         });
-        let names = gpus().map(|(_, gpu)| gpu.id().device.to_string());
+        let names = gpus.iter().map(|(_, gpu)| gpu.id().device.to_string());
         Self { gpus: names.collect(), nics: nics.collect(), ..known }
     }
 

@@ -32,19 +32,15 @@ fn walk(path: &str, before: &Value, after: &Value, found: &mut Vec<FieldChange>)
             let keys: BTreeSet<_> = one.keys().chain(other.keys()).collect();
             for key in keys.into_iter().filter(|key| !NOISE.contains(&key.as_str())) {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                let of = |fields: &serde_json::Map<String, Value>| {
-                    fields.get(key).cloned().unwrap_or_default()
-                };
-                walk(&path, &of(one), &of(other), found);
+                let [one, other] =
+                    [one, other].map(|fields| fields.get(key).unwrap_or(&Value::Null));
+                walk(&path, one, other, found);
             }
         }
         (Value::Array(one), Value::Array(other)) if is_named(one) && is_named(other) => {
             let names: BTreeSet<_> = one.iter().chain(other).filter_map(name).collect();
             for of in names {
-                let item = |items: &[Value]| {
-                    items.iter().find(|item| name(item) == Some(of)).cloned().unwrap_or_default()
-                };
-                walk(&format!("{path}[{of}]"), &item(one), &item(other), found);
+                walk(&format!("{path}[{of}]"), named(one, of), named(other, of), found);
             }
         }
         _ => found.push(FieldChange {
@@ -58,6 +54,11 @@ fn walk(path: &str, before: &Value, after: &Value, found: &mut Vec<FieldChange>)
 /// The name that identifies a list item.
 fn name(item: &Value) -> Option<&str> {
     ["name", "type", "device"].iter().find_map(|key| item[key].as_str())
+}
+
+/// The item with this name; null if there is none.
+fn named<'i>(items: &'i [Value], of: &str) -> &'i Value {
+    items.iter().find(|item| name(item) == Some(of)).unwrap_or(&Value::Null)
 }
 
 fn is_named(items: &[Value]) -> bool {

@@ -23,16 +23,16 @@ pub(super) fn without_devices(scene: &Scene<'_>, found: &mut Findings) {
 /// Missing classes that admission requests.
 pub(super) fn classes(scene: &Scene<'_>, found: &mut Findings) {
     let Scene { view, census, .. } = scene;
-    let is_there = |class: &str| view.inventory().class(class).is_some();
-    let place = |class: &str| format!("DeviceClass {class}");
+    let inventory = view.inventory();
     let nic_class = &scene.policy.nic_class;
     // Admission takes a class of the cluster's only other NIC driver then.
     let mut others =
         nic_drivers::all().iter().filter(|it| census.published.contains_key(it.driver));
-    let has_other = others.any(|it| !it.is_ours() && it.classes.iter().any(|it| is_there(it)));
-    if !is_there(nic_class) && !has_other {
+    let has_other =
+        others.any(|it| !it.is_ours() && it.classes.iter().any(|it| inventory.class(it).is_some()));
+    if inventory.class(nic_class).is_none() && !has_other {
         found.error(
-            place(nic_class),
+            format!("DeviceClass {nic_class}"),
             "does not exist, but every claim requests NICs by it; apply \
              deploy/manifests/device-class.yaml, or name another class by --nic-class",
         );
@@ -40,13 +40,13 @@ pub(super) fn classes(scene: &Scene<'_>, found: &mut Findings) {
     for driver in gpu_drivers::all().iter().filter(|it| census.published.contains_key(it.driver)) {
         let mut resources = driver.extended_resources.iter();
         let stands = resources.any(|it| view.class_of_extended_resource(it).is_some());
-        if !is_there(driver.class) && !stands {
+        if inventory.class(driver.class).is_none() && !stands {
             let message = format!(
                 "does not exist, so pods must name the class of their GPUs by {}; install it with {}",
                 annotation::GPU_CLASS,
                 driver.driver
             );
-            found.warning(place(driver.class), message);
+            found.warning(format!("DeviceClass {}", driver.class), message);
         }
     }
 }

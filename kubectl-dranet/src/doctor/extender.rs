@@ -58,15 +58,17 @@ fn unreachable(extenders: &[ExtenderPod], found: &mut Findings) {
 impl Requests {
     /// Reads the metrics (`scheduler-ext/src/metrics.rs`).
     fn new(metrics: &str) -> Self {
-        let count = |name: &str| {
-            let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
-            lines.find_map(|rest| rest.trim().parse().ok()).unwrap_or_default()
-        };
         Self {
-            answered: count("dranet_scheduler_ext_request_seconds_count "),
-            late: count("dranet_scheduler_ext_late_total "),
+            answered: count(metrics, "dranet_scheduler_ext_request_seconds_count "),
+            late: count(metrics, "dranet_scheduler_ext_late_total "),
         }
     }
+}
+
+/// The number behind a name; 0 if there is none.
+fn count(metrics: &str, name: &str) -> u64 {
+    let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(name));
+    lines.find_map(|rest| rest.trim().parse().ok()).unwrap_or_default()
 }
 
 /// Judges what the extenders answered, or why they did not. Of several replicas, only the one

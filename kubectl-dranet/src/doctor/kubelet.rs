@@ -7,7 +7,7 @@ use crate::kinds::DEVICES;
 use crate::live::Cluster;
 use crate::nodes::machine;
 use cluster_model::names::cpu;
-use cluster_model::node_devices::{Role, published};
+use cluster_model::node_devices::published;
 use cluster_model::view::ClusterView;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,8 +35,9 @@ pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcom
 fn asked(view: &ClusterView) -> Vec<String> {
     let mut first: BTreeMap<String, &str> = BTreeMap::new();
     for node in view.present_nodes() {
-        let has = |is_it: fn(Role) -> bool| published(view, node).any(|(role, _)| is_it(role));
-        if has(Role::is_gpu) && has(Role::is_nic) {
+        if published(view, node).any(|(role, _)| role.is_gpu())
+            && published(view, node).any(|(role, _)| role.is_nic())
+        {
             first.entry(machine(view, node)).or_insert(node);
         }
     }
@@ -46,8 +47,8 @@ fn asked(view: &ClusterView) -> Vec<String> {
 /// Checks the configuration of a node's kubelet (`KubeletConfiguration`, from its endpoint
 /// `/configz`).
 fn examine(view: &ClusterView, node: &str, config: &Value) -> Option<DoctorFinding> {
-    let said = |field: &str| config[field].as_str().unwrap_or("none");
-    let (cpus, topology) = (said("cpuManagerPolicy"), said("topologyManagerPolicy"));
+    let [cpus, topology] = ["cpuManagerPolicy", "topologyManagerPolicy"]
+        .map(|field| config[field].as_str().unwrap_or("none"));
     let devices = view.inventory().devices_on(node, view.settings()).unwrap_or_default();
     let has_cpu_driver = devices.iter().any(|device| *device.id().driver == *cpu::DRIVER);
     let (severity, message) = match (has_cpu_driver, cpus == "static", topology) {

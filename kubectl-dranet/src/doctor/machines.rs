@@ -30,10 +30,8 @@ pub(super) fn denied(scene: &Scene<'_>, found: &mut Findings) {
 pub(super) fn all(view: &ClusterView, policy: &Policy) -> anyhow::Result<Vec<DoctorMachine>> {
     let mut types: BTreeMap<(String, usize, usize, BTreeSet<String>), Vec<&str>> = BTreeMap::new();
     for node in view.present_nodes() {
-        let count = |is_it: fn(Role) -> bool| {
-            published(view, node).filter(|(role, _)| is_it(*role)).count()
-        };
-        let (gpus, nics) = (count(Role::is_gpu), count(Role::is_nic));
+        let gpus = published(view, node).filter(|(role, _)| role.is_gpu()).count();
+        let nics = published(view, node).filter(|(role, _)| role.is_nic()).count();
         if gpus > 0 && nics > 0 {
             let key = (machine(view, node), gpus, nics, attributes(view, node));
             types.entry(key).or_default().push(node);
@@ -97,11 +95,9 @@ fn better(node: &str, view: &ClusterView, plan: &Plan) -> Option<String> {
     if !plan.join.ends_with("cells") {
         return None;
     }
-    let lacks = |is_it: fn(Role) -> bool| {
-        let mut devices = published(view, node).filter(|(role, _)| is_it(*role));
-        devices.any(|(_, device)| device.attribute(attribute::NUMA_NODE).is_none())
-    };
-    let who = match (lacks(Role::is_gpu), lacks(Role::is_nic)) {
+    let gpus_lack = lacks_numa_node(view, node, Role::is_gpu);
+    let nics_lack = lacks_numa_node(view, node, Role::is_nic);
+    let who = match (gpus_lack, nics_lack) {
         (true, false) => "a GPU driver that publishes",
         (false, true) => "a NIC driver that publishes",
         (true, true) => "drivers of GPUs and NICs that publish",
@@ -118,6 +114,12 @@ fn better(node: &str, view: &ClusterView, plan: &Plan) -> Option<String> {
          that come later",
         attribute::NUMA_NODE
     ))
+}
+
+/// Whether a device with such a role publishes no NUMA node.
+fn lacks_numa_node(view: &ClusterView, node: &str, is_meant: fn(Role) -> bool) -> bool {
+    let mut devices = published(view, node).filter(|(role, _)| is_meant(*role));
+    devices.any(|(_, device)| device.attribute(attribute::NUMA_NODE).is_none())
 }
 
 /// The extended resource with which pods request the GPUs of a node.

@@ -4,6 +4,7 @@ use super::checks::Outcome;
 use super::scene::Scene;
 use crate::answer::{DoctorFinding, Severity};
 use crate::live::Cluster;
+use crate::text::string;
 use serde_json::{Value, json};
 
 /// A right that a part needs: the part, the verb, the group, the resource, and what does not work
@@ -51,9 +52,8 @@ pub(super) fn ask(scene: &Scene<'_>, cluster: &Cluster) -> anyhow::Result<Outcom
 /// `SubjectAccessReview`s, each with the finding if it is denied.
 fn of_workload(object: &Value) -> Vec<(Value, DoctorFinding)> {
     let metadata = &object["metadata"];
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (name, namespace) = (text(&metadata["name"]), text(&metadata["namespace"]));
-    let account = text(&object["spec"]["template"]["spec"]["serviceAccountName"]);
+    let (name, namespace) = (string(&metadata["name"]), string(&metadata["namespace"]));
+    let account = string(&object["spec"]["template"]["spec"]["serviceAccountName"]);
     let is_ours = metadata["labels"]["app.kubernetes.io/part-of"] == "dranet";
     let of_part = NEEDED.into_iter().filter(|[part, ..]| is_ours && *part == name);
     of_part.map(|right| asked(right, &namespace, &account)).collect()

@@ -152,16 +152,18 @@ fn of_annotations(
 
 /// Alternative values to try, in order.
 fn edits(annotations: &Value) -> Vec<(&'static str, Vec<String>)> {
-    let of = |key: &str| annotations[key].as_str().unwrap_or_default();
+    let [level, policy, count] =
+        [annotation::ALIGNMENT, annotation::ALIGNMENT_POLICY, annotation::ALIGNED_NICS]
+            .map(|key| annotations[key].as_str().unwrap_or_default());
     let mut edits = Vec::new();
-    if let Ok(level) = of(annotation::ALIGNMENT).parse::<Level>() {
+    if let Ok(level) = level.parse::<Level>() {
         let farther = Level::ALL.into_iter().filter(|other| *other > level);
         edits.push((annotation::ALIGNMENT, farther.map(|level| level.to_string()).collect()));
     }
-    if of(annotation::ALIGNMENT_POLICY) != "preferred" {
+    if policy != "preferred" {
         edits.push((annotation::ALIGNMENT_POLICY, vec!["preferred".to_owned()]));
     }
-    if let Ok(count) = of(annotation::ALIGNED_NICS).parse::<u32>() {
+    if let Ok(count) = count.parse::<u32>() {
         let fewer = (1..count).rev().map(|count| count.to_string());
         edits.push((annotation::ALIGNED_NICS, fewer.collect()));
     }

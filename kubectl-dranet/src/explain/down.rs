@@ -6,7 +6,8 @@ use crate::text::{listed, moment};
 use cluster_model::node_devices::published;
 use cluster_model::published_device::{PublishedDevice as _, Trouble};
 use cluster_model::room::{Ask, Room};
-use dra_allocator::{Device, DeviceId};
+use cluster_model::view::ClusterView;
+use dra_allocator::Device;
 use std::collections::BTreeMap;
 
 /// The most nodes for which it is tried.
@@ -27,19 +28,13 @@ fn sentence(room: &Room<'_>, node: &str, ask: &Ask) -> Option<String> {
         }
     }
     let all: Vec<&Device> = troubles.values().flatten().copied().collect();
-    let fits_with = |devices: &[&Device]| {
-        let ids = devices.iter().map(|device| device.id());
-        fits_when_recovered(room, node, ids, ask)
-    };
-    if all.is_empty() || !fits_with(&all) {
+    if all.is_empty() || !fits_when_recovered(room, node, &all, ask) {
         return None;
     }
-    let alone: Vec<&Device> = all.iter().copied().filter(|device| fits_with(&[*device])).collect();
-    let name = |device: &&Device| device_names::short(view, node, device);
-    let parts = troubles.iter().map(|(trouble, devices)| {
-        let names: Vec<_> = devices.iter().map(name).collect();
-        trouble.text(&names)
-    });
+    let alone = all.iter().copied();
+    let alone: Vec<&Device> =
+        alone.filter(|device| fits_when_recovered(room, node, &[*device], ask)).collect();
+    let parts = troubles.iter().map(|(trouble, devices)| trouble.text(&names(view, node, devices)));
     let parts: Vec<_> = parts.collect();
     let is_up = troubles.keys().all(|trouble| matches!(trouble, Reason::Down(_)));
     let recovered = if is_up { "up" } else { "usable again" };
@@ -47,25 +42,21 @@ fn sentence(room: &Room<'_>, node: &str, ask: &Ask) -> Option<String> {
         (1, _) => format!("it is {recovered}"),
         (2, [_, _]) => format!("either is {recovered}"),
         (_, []) => format!("all of them are {recovered}"),
-        (_, [one]) => format!("{} is {recovered}", name(one)),
-        (_, some) => {
-            let names: Vec<_> = some.iter().map(name).collect();
-            format!("one of {} is {recovered}", listed(&names))
-        }
+        (_, [one]) => format!("{} is {recovered}", device_names::short(view, node, one)),
+        (_, some) => format!("one of {} is {recovered}", listed(&names(view, node, some))),
     };
     Some(format!("{node}: {}; the pod fits when {when}", parts.join(", ")))
 }
 
+fn names(view: &ClusterView, node: &str, devices: &[&Device]) -> Vec<String> {
+    devices.iter().map(|device| device_names::short(view, node, device)).collect()
+}
+
 /// Whether the pod fits on a node if these devices recover.
-fn fits_when_recovered<'d>(
-    room: &Room<'_>,
-    node: &str,
-    devices: impl Iterator<Item = &'d DeviceId>,
-    ask: &Ask,
-) -> bool {
+fn fits_when_recovered(room: &Room<'_>, node: &str, devices: &[&Device], ask: &Ask) -> bool {
     let mut supposed = room.view().clone();
     for device in devices {
-        supposed.suppose_recovered(device);
+        supposed.suppose_recovered(device.id());
     }
     room.supposing(&supposed).why_not(node, ask).is_ok_and(|why| why.is_none())
 }
@@ -93,13 +84,16 @@ impl Reason {
     fn text(&self, names: &[String]) -> String {
         let who = listed(names);
         let (is, has) = if names.len() == 1 { ("is", "has") } else { ("are", "have") };
-        let since = |since: &Option<String>| {
-            since.as_ref().map(|since| format!(" since {since}")).unwrap_or_default()
-        };
         match self {
-            Self::Down(at) => format!("{who} {is} down{}", since(at)),
+            Self::Down(at) => format!("{who} {is} down{}", since(at.as_deref())),
             Self::Degraded => format!("the PCIe link of {who} is slower or narrower than possible"),
-            Self::Tainted(taint, at) => format!("{who} {has} the taint {taint}{}", since(at)),
+            Self::Tainted(taint, at) => {
+                format!("{who} {has} the taint {taint}{}", since(at.as_deref()))
+            }
         }
     }
+}
+
+fn since(time: Option<&str>) -> String {
+    time.map(|time| format!(" since {time}")).unwrap_or_default()
 }

@@ -22,9 +22,10 @@ pub(super) fn changes(
     scene: Scene<'_>,
 ) -> Vec<ExplainChange> {
     let own = &scene.in_use.nodes;
-    let is_cordoned =
-        |node: &&str| own.facts(node).and_then(NodeFacts::closed) == Some(Closed::Cordoned);
-    let uncordoned = view.present_nodes().filter(is_cordoned).map(|node| {
+    let cordoned = view
+        .present_nodes()
+        .filter(|node| own.facts(node).and_then(NodeFacts::closed) == Some(Closed::Cordoned));
+    let uncordoned = cordoned.map(|node| {
         let mut nodes = own.clone();
         nodes.uncordon(node);
         (format!("`kubectl uncordon {node}`"), nodes, None)
@@ -55,10 +56,8 @@ fn users(view: &ClusterView, group: &GroupPreview) -> BTreeSet<ObjectKey> {
 
 /// How many nodes of a fabric take pods.
 fn nodes_of(view: &ClusterView, facts: &Nodes, fabric: &str) -> usize {
-    let is_open = |node: &&str| facts.facts(node).is_some_and(|facts| facts.closed().is_none());
-    let is_there = |node: &&str| {
-        let node = view.inventory().node(node);
-        node.and_then(|node| node.labels.get(label::NODE_FABRIC)).is_some_and(|it| **it == *fabric)
-    };
-    view.present_nodes().filter(is_open).filter(is_there).count()
+    let open = view
+        .present_nodes()
+        .filter(|node| facts.facts(node).is_some_and(|facts| facts.closed().is_none()));
+    open.filter(|node| view.node_label(node, label::NODE_FABRIC) == Some(fabric)).count()
 }

@@ -47,14 +47,13 @@ pub(crate) fn refusal(
 /// How many of `count` pods like this one the API server creates before a quota is used up. They are
 /// counted as in use.
 pub(crate) fn create(pod: &Pod, count: usize, quotas: &mut [Value], view: &ClusterView) -> usize {
-    let parsed = |quota: &Value| ResourceQuota::deserialize(quota).ok();
     for created in 0..count {
-        let mut known = quotas.iter().filter_map(parsed);
+        let mut known = quotas.iter().filter_map(|it| ResourceQuota::deserialize(it).ok());
         if known.any(|quota| pods::refusal(&quota, pod, view).is_some()) {
             return created;
         }
         for object in quotas.iter_mut() {
-            let Some(quota) = parsed(object) else { continue };
+            let Ok(quota) = ResourceQuota::deserialize(&*object) else { continue };
             pods::charge(&quota, pod, view, &mut object["status"]["used"]);
         }
     }

@@ -3,6 +3,7 @@
 use crate::answer::MissingDomain;
 use crate::kinds::COMPUTE_DOMAINS;
 use crate::source::{ReadCluster, Source, missing_domains};
+use crate::text::string;
 use cluster_model::compute_domain::{group_of_template, name};
 use cluster_model::names::EVENT_COMPUTE_DOMAIN;
 use cluster_model::view::ObjectKey;
@@ -59,7 +60,7 @@ fn needed(pod: &Value) -> Option<ObjectKey> {
     let mut templates =
         claims.iter().filter_map(|claim| claim["resourceClaimTemplateName"].as_str());
     let group = templates.find_map(group_of_template)?;
-    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    let namespace = string(&pod["metadata"]["namespace"]);
     Some(ObjectKey { namespace, name: name(group) })
 }
 
@@ -69,10 +70,9 @@ fn job(pod: &Value) -> String {
     let namespace = metadata["namespace"].as_str().unwrap_or_default();
     let owners = metadata["ownerReferences"].as_array();
     let controller = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (kind, name) = match controller {
-        Some(owner) => (text(&owner["kind"]), text(&owner["name"])),
-        None => ("Pod".to_owned(), text(&metadata["name"])),
+        Some(owner) => (string(&owner["kind"]), string(&owner["name"])),
+        None => ("Pod".to_owned(), string(&metadata["name"])),
     };
     format!("{kind} {namespace}/{name}")
 }
@@ -85,6 +85,6 @@ fn reason<'e>(key: &ObjectKey, events: impl Iterator<Item = &'e Value>) -> Optio
             && event["metadata"]["namespace"] == key.namespace.as_str()
             && event["note"].as_str().is_some_and(|note| note.starts_with(&start))
     });
-    let last = about.max_by_key(|event| event["eventTime"].as_str().unwrap_or_default().to_owned());
+    let last = about.max_by_key(|event| string(&event["eventTime"]));
     Some(last?["note"].as_str()?.strip_prefix(&start)?.to_owned())
 }

@@ -38,8 +38,7 @@ pub(super) fn pictures(shapes: &Shapes<'_>, theme: Theme) -> anyhow::Result<Stri
     let (mut inner, mut width, mut height) = (String::new(), 0, 0);
     for (shape, nodes) in shapes {
         let picture = svg(&first(nodes)?, theme);
-        let size = |side| size(&picture, side).context("a picture has a size");
-        let (wide, high) = (size("width")?, size("height")?);
+        let (wide, high) = (size(&picture, "width")?, size(&picture, "height")?);
         let heading = format!("{} of shape {shape}", crate::text::counted(nodes.len(), "node"));
         writeln!(
             inner,
@@ -59,7 +58,8 @@ pub(super) fn pictures(shapes: &Shapes<'_>, theme: Theme) -> anyhow::Result<Stri
 }
 
 /// The width or height of a picture's outer element.
-fn size(picture: &str, side: &str) -> Option<u32> {
-    let (_, rest) = picture.split_once(&format!(" {side}=\""))?;
-    rest.split_once('"')?.0.parse().ok()
+fn size(picture: &str, side: &str) -> anyhow::Result<u32> {
+    let rest = picture.split_once(&format!(" {side}=\"")).map(|(_, rest)| rest);
+    let size = rest.and_then(|rest| rest.split_once('"')?.0.parse().ok());
+    size.context("a picture has a size")
 }

@@ -1,5 +1,6 @@
 //! The state of a pod that this program created.
 
+use crate::text::string;
 use serde_json::Value;
 use std::fmt;
 
@@ -49,7 +50,6 @@ impl State {
     /// Reads a pod.
     pub(crate) fn new(pod: &Value) -> Self {
         let status = &pod["status"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut containers = status["containerStatuses"].as_array().into_iter().flatten();
         let container = containers.find(|it| it["name"] == MAIN).unwrap_or(&Value::Null);
         let ended = &container["state"]["terminated"];
@@ -57,13 +57,13 @@ impl State {
             // Others of the pod may still run.
             phase if ended.is_object() => {
                 let is_success = phase != Some("Failed") && ended["exitCode"] == 0;
-                return Self::Ended { is_success, message: text(&ended["message"]) };
+                return Self::Ended { is_success, message: string(&ended["message"]) };
             }
             Some("Succeeded" | "Failed") => {
                 return Self::Broken(format!(
                     "{} {}",
-                    text(&status["reason"]),
-                    text(&status["message"])
+                    string(&status["reason"]),
+                    string(&status["message"])
                 ));
             }
             _ => {}
@@ -75,11 +75,11 @@ impl State {
             let conditions = status["conditions"].as_array().into_iter().flatten();
             let mut conditions = conditions.filter(|it| it["status"] == "False");
             let said = conditions.find(|it| it["type"] == "PodScheduled");
-            return Self::Unscheduled(said.map(|it| text(&it["message"])).unwrap_or_default());
+            return Self::Unscheduled(said.map(|it| string(&it["message"])).unwrap_or_default());
         }
         let waiting = &container["state"]["waiting"];
         if let Some(reason) = waiting["reason"].as_str() {
-            let why = format!("{reason} {}", text(&waiting["message"]));
+            let why = format!("{reason} {}", string(&waiting["message"]));
             let why = why.trim_end().to_owned();
             return if HOPELESS.contains(&reason) {
                 Self::Broken(why)

@@ -218,22 +218,25 @@ impl Cluster {
         Scene { view, policy, in_use, preemptions, fabric, quotas, workloads: &[] }
     }
 
+    fn explained(&self, pod: &Value) -> anyhow::Result<Answer> {
+        explain::answer(pod, self.scene(None))
+    }
+
     /// Returns the pod as admitted, or the answer if nodes need not be examined.
     fn query(&mut self, pod: &Value, size: Option<u64>) -> anyhow::Result<Result<Asked, Answer>> {
-        let explained = |it: &Self| explain::answer(pod, it.scene(None));
-        let Some(verdict) = self.admit(pod) else { return Ok(Err(explained(self)?)) };
+        let Some(verdict) = self.admit(pod) else { return Ok(Err(self.explained(pod)?)) };
         let typed = Pod::deserialize(&verdict.pod)?;
         let mut gates = typed.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
         let is_gated = gates.any(|gate| gate.name != GATE_FABRIC);
         if is_gated || typed.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
-            return Ok(Err(explained(self)?));
+            return Ok(Err(self.explained(pod)?));
         }
         let namespace = typed.metadata.namespace.clone().unwrap_or_default();
         if let Some(planned) = &verdict.planned {
             add_planned(&mut self.view, planned, &namespace)?;
         }
         let Ok(known) = pod_claims(&typed, &self.view) else {
-            return Ok(Err(explained(self)?));
+            return Ok(Err(self.explained(pod)?));
         };
         let fabric = match self.fabric(&verdict, size) {
             Ok(fabric) => fabric,
@@ -241,7 +244,7 @@ impl Cluster {
         };
         let ask = Ask::new(&typed).on_fabric(fabric.as_deref());
         if ask.claims(&self.view).is_err() {
-            return Ok(Err(explained(self)?));
+            return Ok(Err(self.explained(pod)?));
         }
         Ok(Ok(Asked { pod: typed, known, ask }))
     }

@@ -244,26 +244,28 @@ fn address(text: &str) -> Option<&'static str> {
     if !text.contains(['.', ':', '-']) {
         return None;
     }
-    let groups = |number: usize, length: usize| {
-        text.len() == number * (length + 1) - 1
-            && text.bytes().enumerate().all(|(at, byte)| match (at + 1) % (length + 1) {
-                0 => byte == b':',
-                _ => byte.is_ascii_hexdigit(),
-            })
-    };
     let uuid = text.strip_prefix("GPU-").unwrap_or(text);
     if uuid.len() == 36 && uuid.chars().all(|c| c.is_ascii_hexdigit() || c == '-') {
         return Some(if uuid.len() == text.len() { "uuid" } else { "gpu" });
     }
     match () {
-        () if groups(6, 2) => Some("mac"),
-        () if groups(4, 4) => Some("guid"),
+        () if is_grouped(text, 6, 2) => Some("mac"),
+        () if is_grouped(text, 4, 4) => Some("guid"),
         () if text.contains(['.', ':']) => match text.parse::<IpAddr>().ok()? {
             IpAddr::V4(_) => Some("ipv4"),
             IpAddr::V6(_) => Some("ipv6"),
         },
         () => None,
     }
+}
+
+/// Whether a text is this number of groups of this many hexadecimal digits, between colons.
+fn is_grouped(text: &str, number: usize, length: usize) -> bool {
+    text.len() == number * (length + 1) - 1
+        && text.bytes().enumerate().all(|(at, byte)| match (at + 1) % (length + 1) {
+            0 => byte == b':',
+            _ => byte.is_ascii_hexdigit(),
+        })
 }
 
 /// A replacement with the same format that keeps the sort order.

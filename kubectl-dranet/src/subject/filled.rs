@@ -188,23 +188,26 @@ fn above_pod(spec: &Value) -> Option<String> {
     let mut of_containers: PodSpec = serde_json::from_value(spec.clone()).ok()?;
     (of_containers.resources, of_containers.overhead) = (None, None);
     let of_containers = requests(&Pod { spec: Some(of_containers), ..Pod::default() });
-    let is_below = |name: &str, amount: &Value| {
-        parsed(amount).is_some_and(|it| it.milli_value() < of_containers.get(name))
-    };
-    let request = requested.iter().find(|(name, request)| is_below(name, request));
+    let request =
+        requested.iter().find(|(name, request)| is_below(request, of_containers.get(name)));
     let request = request.map(|(name, request)| {
         format!("it requests {} of {name}, less than its containers together", word(request))
     });
-    let limit = || {
+    let why = request.or_else(|| {
         let mut alone = limits.iter().filter(|(name, _)| !requested.contains_key(*name));
-        let (name, limit) = alone.find(|(name, limit)| is_below(name, limit))?;
+        let (name, limit) = alone.find(|(name, limit)| is_below(limit, of_containers.get(name)))?;
         Some(format!(
             "its containers together request more of {name} than its limit of {}",
             word(limit)
         ))
-    };
-    let why = request.or_else(limit).or_else(|| container_above_pod(spec, &limits))?;
+    });
+    let why = why.or_else(|| container_above_pod(spec, &limits))?;
     Some(format!("is refused by the API server: {why}"))
+}
+
+/// Whether an amount is less than this many thousandths.
+fn is_below(amount: &Value, milli: i64) -> bool {
+    parsed(amount).is_some_and(|amount| amount.milli_value() < milli)
 }
 
 /// A container with a higher limit than its pod. Init containers are not looked at

@@ -68,8 +68,9 @@ impl<'a> Wanted<'a> {
     ) -> anyhow::Result<Vec<Subject>> {
         let namespace = seen.namespace.as_deref().unwrap_or("default");
         let asked = (!self.is_everywhere()).then_some(namespace);
-        let is_there = |pod: &&Value| asked.is_none_or(|it| namespace_of(pod) == it);
-        let pods: Vec<&Value> = seen.of_kind("Pod").filter(is_there).collect();
+        let pods = seen.of_kind("Pod");
+        let pods = pods.filter(|pod| asked.is_none_or(|it| namespace_of(pod) == it));
+        let pods: Vec<&Value> = pods.collect();
         match self {
             Self::OfFile(_) => Ok(Vec::new()),
             Self::Pod(name) => {
@@ -108,13 +109,12 @@ fn is_of(pod: &Value, kind: &str, name: &str) -> bool {
     let labels = &metadata["labels"];
     let mut owners = metadata["ownerReferences"].as_array().into_iter().flatten();
     owners.any(|owner| {
-        let is_kind =
-            |kind: &str| owner["kind"].as_str().unwrap_or_default().to_lowercase() == kind;
+        let owner_kind = owner["kind"].as_str().unwrap_or_default().to_lowercase();
         let hash = labels[TEMPLATE_HASH].as_str();
         let of_set = hash.map(|hash| format!("{name}-{hash}"));
-        (is_kind(kind) && owner["name"] == name)
+        (owner_kind == kind && owner["name"] == name)
             || (kind == "deployment"
-                && is_kind("replicaset")
+                && owner_kind == "replicaset"
                 && owner["name"].as_str() == of_set.as_deref())
     }) || LABELS.iter().any(|(of, label)| *of == kind && labels[label] == name)
 }

@@ -275,11 +275,10 @@ fn below_key<'o>(
 /// The number of copies of an object's content: `replicas` for most kinds, `parallelism`
 /// for a Job, which never runs more pods than are left to complete.
 fn times(object: &Value) -> u64 {
-    let number = |key: &str| object[key].as_u64();
-    let at_a_time = number("parallelism").map(|at_a_time| {
-        number("completions").map_or(at_a_time, |completions| at_a_time.min(completions))
-    });
-    number("replicas").or(at_a_time).unwrap_or(1)
+    let [replicas, parallelism, completions] =
+        ["replicas", "parallelism", "completions"].map(|key| object[key].as_u64());
+    let at_a_time = parallelism.map(|number| completions.map_or(number, |all| number.min(all)));
+    replicas.or(at_a_time).unwrap_or(1)
 }
 
 /// The number of workers per group of a `LeaderWorkerSet`: `size` includes the leader,

@@ -205,14 +205,13 @@ impl PageNode {
             names: devices.iter().map(|(name, ..)| name.clone()).collect(),
             addresses: devices.iter().map(|(_, address, _)| address.clone()).collect(),
         };
-        let label = |level: FabricLevel| view.node_label(node, level.label()).map(str::to_owned);
         Some(Self {
             name: node.to_owned(),
             machine: machine(view, node),
             layout: layouts.number(layout),
             fabric: fabric(view, node),
-            block: label(FabricLevel::Block),
-            domain: label(FabricLevel::Nvlink),
+            block: view.node_label(node, FabricLevel::Block.label()).map(str::to_owned),
+            domain: view.node_label(node, FabricLevel::Nvlink.label()).map(str::to_owned),
             closed: state.closed.map(|closed| closed.to_string()),
             late: state.binds_late,
             devices: devices.iter().map(|(.., state)| state.letter()).collect(),
@@ -251,15 +250,18 @@ impl Unit<'_> {
     fn state(&self, stranded: &BTreeSet<PciAddress>) -> State {
         let amount = self.amount().as_one();
         let trouble = self.functions.iter().find_map(|it| it.trouble.as_ref());
-        let is_lost = || self.is_gpu() && self.address().is_some_and(|it| stranded.contains(&it));
         match trouble {
             Some(trouble) if amount.unusable > 0 && trouble.is_of_link() => State::Down,
             Some(_) if amount.unusable > 0 => State::Tainted,
-            _ if amount.free > 0 && is_lost() => State::Stranded,
+            _ if amount.free > 0 && self.is_stranded(stranded) => State::Stranded,
             _ if amount.free > 0 => State::Free,
             _ if amount.partly > 0 => State::Partly,
             _ => State::Held,
         }
+    }
+
+    fn is_stranded(&self, stranded: &BTreeSet<PciAddress>) -> bool {
+        self.is_gpu() && self.address().is_some_and(|it| stranded.contains(&it))
     }
 }
 

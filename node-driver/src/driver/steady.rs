@@ -355,7 +355,6 @@ impl Steady {
 
     fn count(&self, decision: &Decision) {
         let tainted = decision.devices.iter().filter(|device| device.taints.is_some()).count();
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.metrics.looks.inc();
         self.metrics.devices.set(gauge(decision.devices.len()));
         self.metrics.tainted_devices.set(gauge(tainted));
@@ -368,6 +367,11 @@ impl Steady {
             self.metrics.problems_of(problem).set(gauge(having.count()));
         }
     }
+}
+
+/// A count as the value of a gauge.
+fn gauge(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Logs what was not withheld before.

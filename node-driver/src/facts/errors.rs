@@ -20,10 +20,8 @@ pub(crate) fn of_ports(device: &Path) -> Option<PortErrors> {
     let mut errors = None;
     for port in ports {
         let counters = port.path().join("counters");
-        let value =
-            |name: &str| fs::read_to_string(counters.join(name)).ok()?.trim().parse::<u64>().ok();
-        let broken: Vec<u64> = BROKEN.iter().filter_map(|name| value(name)).collect();
-        let downed = value(DOWNED);
+        let broken: Vec<u64> = BROKEN.iter().filter_map(|name| counter(&counters, name)).collect();
+        let downed = counter(&counters, DOWNED);
         if broken.is_empty() && downed.is_none() {
             continue;
         }
@@ -32,6 +30,10 @@ pub(crate) fn of_ports(device: &Path) -> Option<PortErrors> {
         sum.link_downs = sum.link_downs.saturating_add(downed.unwrap_or_default());
     }
     errors
+}
+
+fn counter(directory: &Path, name: &str) -> Option<u64> {
+    fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
 }
 
 /// The corrected errors of the PCIe links of NICs, where the kernel counts them.

@@ -20,13 +20,19 @@ pub(crate) struct KernelFacts {
 impl KernelFacts {
     /// Reads the facts. Those that cannot be read are unknown.
     pub(crate) fn read(host: &HostRoot) -> Self {
-        let text = |path: &str| fs::read_to_string(host.proc().join(path)).ok();
-        let loaded = |name: &str| host.sys().join("module").join(name).is_dir();
         Self {
-            release: text("sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
-            peer_memory: peer_memory::MODULES.into_iter().find(|name| loaded(name)),
-            nvidia: text("driver/nvidia/version"),
-            amdgpu: loaded("amdgpu"),
+            release: proc_text(host, "sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            peer_memory: peer_memory::MODULES.into_iter().find(|name| is_loaded(host, name)),
+            nvidia: proc_text(host, "driver/nvidia/version"),
+            amdgpu: is_loaded(host, "amdgpu"),
         }
     }
+}
+
+fn proc_text(host: &HostRoot, path: &str) -> Option<String> {
+    fs::read_to_string(host.proc().join(path)).ok()
+}
+
+fn is_loaded(host: &HostRoot, module: &str) -> bool {
+    host.sys().join("module").join(module).is_dir()
 }

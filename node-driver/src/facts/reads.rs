@@ -103,12 +103,14 @@ impl Reads {
             let watched = Arc::new(self.next()?);
             let (theirs, work) = (Arc::clone(&watched), work.clone());
             let (sender, result) = channel();
-            let read = move || {
-                // The receiver is gone if the read was abandoned.
-                let _ = sender.send(work(theirs));
-            };
-            let thread = thread::Builder::new().name("machine".to_owned()).stack_size(STACK_BYTES);
-            let thread = thread.spawn(read).map_err(|_| MachineError::Thread)?;
+            let thread = thread::Builder::new()
+                .name("machine".to_owned())
+                .stack_size(STACK_BYTES)
+                .spawn(move || {
+                    // The receiver is gone if the read was abandoned.
+                    let _ = sender.send(work(theirs));
+                })
+                .map_err(|_| MachineError::Thread)?;
             match wait(&result, &watched, patience, began)? {
                 Ok(read) => {
                     let mut snapshot = read?;

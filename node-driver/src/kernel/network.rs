@@ -86,22 +86,22 @@ impl Dump {
         servers: &BTreeSet<IpAddr>,
     ) -> Result<Self, NetworkError> {
         let handle = requests.handle();
-        let failed = |what| move |error| NetworkError::List { what, source: Box::new(error) };
         let links = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        let links = dump_each(handle, links, link).await.map_err(failed("interfaces"))?;
+        let links = dump_each(handle, links, link).await.map_err(not_listed("interfaces"))?;
         let addresses = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-        let addresses = dump_each(handle, addresses, address).await.map_err(failed("addresses"))?;
+        let addresses =
+            dump_each(handle, addresses, address).await.map_err(not_listed("addresses"))?;
         let mut routes = Vec::new();
         for message in [
             RouteMessageBuilder::<Ipv4Addr>::new().build(),
             RouteMessageBuilder::<Ipv6Addr>::new().build(),
         ] {
             let of_family = dump_each(handle, RouteNetlinkMessage::GetRoute(message), route).await;
-            routes.extend(of_family.map_err(failed("routes"))?);
+            routes.extend(of_family.map_err(not_listed("routes"))?);
         }
         // A kernel without these objects has no route that names one.
         nexthops::resolve(&mut routes).map_err(|source| NetworkError::Nexthops { source })?;
-        let rules = dump::rules(handle).await.map_err(failed("routing rules"))?;
+        let rules = dump::rules(handle).await.map_err(not_listed("routing rules"))?;
         let to_server = to_server(handle, servers).await;
         Ok(Self { links, addresses, routes, rules, to_server })
     }
@@ -122,6 +122,10 @@ impl Dump {
 
 fn opened(requests: io::Result<Requests>) -> Result<Requests, NetworkError> {
     requests.map_err(|source| NetworkError::Open { source })
+}
+
+fn not_listed(what: &'static str) -> impl FnOnce(rtnetlink::Error) -> NetworkError {
+    move |error| NetworkError::List { what, source: Box::new(error) }
 }
 
 fn link(message: RouteNetlinkMessage) -> Option<LinkMessage> {

@@ -68,12 +68,12 @@ impl CountService {
 
 /// This many devices. Which of them a container gets means nothing, so they are numbered.
 fn devices(count: usize) -> api::ListAndWatchResponse {
-    let device = |id: usize| api::Device {
+    let devices = (0..count).map(|id| api::Device {
         id: id.to_string(),
         health: "Healthy".to_owned(),
         topology: None,
-    };
-    api::ListAndWatchResponse { devices: (0..count).map(device).collect() }
+    });
+    api::ListAndWatchResponse { devices: devices.collect() }
 }
 
 #[tonic::async_trait]

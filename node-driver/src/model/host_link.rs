@@ -331,11 +331,16 @@ pub const TABLE_MAIN: u32 = 254;
 const PROTOCOL_STATIC: u8 = 4;
 
 impl HostLink {
+    /// The address with this prefix.
+    pub fn address(&self, prefix: IpPrefix) -> Option<&HostAddress> {
+        self.addresses.iter().find(|address| address.prefix == prefix)
+    }
+
     /// The route of the host that a pod's route comes from. A configuration has no metric and no MTU of a
     /// route; an inherited one has the host's, in whatever table it is.
     pub fn former(&self, route: &RouteConfig) -> Option<&HostRoute> {
-        let same = || self.routes.iter().filter(|former| former.leads_as(route));
-        same().find(|former| former.table == route.table_id()).or_else(|| same().next())
+        let mut same = self.routes.iter().filter(|former| former.leads_as(route));
+        same.clone().find(|former| former.table == route.table_id()).or_else(|| same.next())
     }
 
     /// Whether it has this route in the main table.

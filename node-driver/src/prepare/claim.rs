@@ -64,11 +64,10 @@ impl AllocatedClaim {
     /// device, including those of other drivers, and no device is shared, since the capacity of a
     /// shared device must be the latest.
     pub fn is_served_by(&self, published: &SliceDevices, driver: &str) -> bool {
-        let knows = |driver: &str, pool: &str, device: &str| {
-            published.device(driver, pool, device).is_some()
-        };
-        self.devices.iter().all(|it| it.consumed.is_empty() && knows(driver, &it.pool, &it.device))
-            && self.others.iter().all(|it| knows(&it.driver, &it.pool, &it.device))
+        self.devices
+            .iter()
+            .all(|it| it.consumed.is_empty() && published.knows(driver, &it.pool, &it.device))
+            && self.others.iter().all(|it| published.knows(&it.driver, &it.pool, &it.device))
     }
 }
 

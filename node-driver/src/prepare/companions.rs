@@ -39,12 +39,15 @@ pub(super) fn joined(
         ..plan.clone()
     };
     let common = wire(&whole);
-    let told = |plan: &Plan| {
-        let beside = all.iter().filter(|other| other.claim.uid != plan.claim.uid);
-        let beside = beside.map(|other| Companion::from(*other)).collect();
-        Plan { wiring: Wiring { beside, ..common.clone() }, ..plan.clone() }
-    };
-    (told(plan), others.iter().map(told).collect())
+    let described = others.iter().map(|other| describe(other, &all, &common)).collect();
+    (describe(plan, &all, &common), described)
+}
+
+/// The plan with the common description, beside the others of its pod.
+fn describe(plan: &Plan, all: &[&Plan], common: &Wiring) -> Plan {
+    let beside = all.iter().filter(|other| other.claim.uid != plan.claim.uid);
+    let beside = beside.map(|other| Companion::from(*other)).collect();
+    Plan { wiring: Wiring { beside, ..common.clone() }, ..plan.clone() }
 }
 
 #[cfg(test)]

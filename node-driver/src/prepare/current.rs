@@ -144,11 +144,10 @@ fn renew(device: &mut PlannedDevice, all: &[(PathBuf, Now)]) -> Renewed {
 /// (`drivers/infiniband/sw`).
 fn find<'n>(address: &str, planned: &PlannedRdma, all: &'n [(PathBuf, Now)]) -> Option<&'n Now> {
     let part = planned.part.as_deref();
-    let is_planned = |now: &&Now| now.name == planned.name;
     below(address, part, all)
-        .find(is_planned)
+        .find(|now| now.name == planned.name)
         .or_else(|| below(address, part, all).next())
-        .or_else(|| below("virtual", part, all).find(is_planned))
+        .or_else(|| below("virtual", part, all).find(|now| now.name == planned.name))
 }
 
 /// Those with this directory in their paths, of this scalable function or of none.

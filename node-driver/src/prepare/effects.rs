@@ -164,8 +164,9 @@ impl<'a> NicEntry<'a> {
 pub fn devices_file<'a>(plan: &'a Plan) -> DevicesFile<'a> {
     let Wiring { gpus, beside, .. } = &plan.wiring;
     // If the pod has several claims, each NIC names its claim.
-    let name = |claim: &'a ClaimRef| (!beside.is_empty()).then_some(claim.name.as_str());
-    let nics = plan.told().into_iter().map(|(claim, nic)| NicEntry::new(nic, name(claim)));
+    let nics = plan.told().into_iter().map(|(claim, nic)| {
+        NicEntry::new(nic, (!beside.is_empty()).then_some(claim.name.as_str()))
+    });
     let others = plan.others.iter().chain(beside.iter().flat_map(|claim| &claim.others));
     let (nics, others) = (nics.collect(), others.collect());
     DevicesFile { version: 1, claim: &plan.claim, nics, gpus, others }
@@ -208,8 +209,10 @@ impl Effects {
         if plan.functions().next().is_none() {
             return Ok(());
         }
-        let told = || self.faults.reached("prepare:function:set");
-        Ok(virtual_function_settings::set(&NetNs::current()?, plan.functions(), &told)?)
+        virtual_function_settings::set(&NetNs::current()?, plan.functions(), &|| {
+            self.faults.reached("prepare:function:set");
+        })?;
+        Ok(())
     }
 
     /// Restores the settings of virtual functions. Returns those whose physical functions are
@@ -222,9 +225,10 @@ impl Effects {
             return Ok(Vec::new());
         }
         let functions = unrestored.iter().map(|it| &it.function);
-        let told = || self.faults.reached("unprepare:function:set");
+        let outcomes = virtual_function_settings::restore(&NetNs::current()?, functions, &|| {
+            self.faults.reached("unprepare:function:set");
+        })?;
         let mut left = Vec::new();
-        let outcomes = virtual_function_settings::restore(&NetNs::current()?, functions, &told)?;
         for (it, outcome) in unrestored.iter().zip(outcomes) {
             match outcome {
                 Ok(()) => {

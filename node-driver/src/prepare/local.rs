@@ -286,9 +286,9 @@ impl LocalPreparer {
     }
 
     pub(super) fn count(&self, checkpoint: &Checkpoint) {
-        let whole = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.claims.set(whole(checkpoint.claims.len()));
-        self.metrics.namespaces.set(whole(self.effects.namespaces.count()));
+        let (claims, namespaces) = (checkpoint.claims.len(), self.effects.namespaces.count());
+        self.metrics.claims.set(i64::try_from(claims).unwrap_or(i64::MAX));
+        self.metrics.namespaces.set(i64::try_from(namespaces).unwrap_or(i64::MAX));
     }
 
     /// The graph of the machine, completed for the cloud's machine type.
@@ -319,9 +319,8 @@ impl LocalPreparer {
             virtual_function_settings::read(&host, link, index)
         })?;
         self.check_answers(claim, &inventory)?;
-        let netdev =
-            |device: &AllocatedDevice| Some(inventory.nic(&device.device)?.link_name()?.to_owned());
-        let names: Vec<_> = claim.devices.iter().filter_map(netdev).collect();
+        let names: Vec<_> =
+            claim.devices.iter().filter_map(|device| netdev(&inventory, device)).collect();
         let mut links = self.effects.network.links(&network, &host, &names)?;
         let in_pods = checkpoint.claims.values().flat_map(|record| record.plan.links());
         let in_pods = in_pods.filter(|link| link.child.is_none()).map(|link| &link.host);
@@ -330,7 +329,8 @@ impl LocalPreparer {
             multipath::complete(link, &in_pods);
         }
         let asking = claim.devices.iter().filter(|device| device.asks_for("ethtool"));
-        let asking = asking.filter_map(netdev).filter(|name| links.contains_key(name));
+        let asking = asking.filter_map(|device| netdev(&inventory, device));
+        let asking = asking.filter(|name| links.contains_key(name));
         let abilities = ethtool::read_all(&host, asking.collect())?;
         let held: Vec<_> = checkpoint.claims.values().map(|record| &record.plan).collect();
         let netns_mode = self.netns_mode()?;
@@ -471,6 +471,11 @@ impl LocalPreparer {
     pub fn namespaces(&self) -> &Arc<Namespaces> {
         &self.effects.namespaces
     }
+}
+
+/// The name of a device's interface.
+fn netdev(inventory: &Inventory, device: &AllocatedDevice) -> Option<String> {
+    Some(inventory.nic(&device.device)?.link_name()?.to_owned())
 }
 
 /// Refuses a virtual function that still has settings of an earlier claim.

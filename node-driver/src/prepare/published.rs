@@ -61,6 +61,11 @@ impl SliceDevices {
         bandwidth(&self.capacities(driver, pool, device)?)
     }
 
+    /// Whether this device is known.
+    pub fn knows(&self, driver: &str, pool: &str, device: &str) -> bool {
+        self.device(driver, pool, device).is_some()
+    }
+
     /// One device; `None` if it is unknown.
     pub fn device(&self, driver: &str, pool: &str, device: &str) -> Option<&Device> {
         self.devices.get(&[driver.to_owned(), pool.to_owned(), device.to_owned()])

@@ -93,6 +93,12 @@ fn is_for(plan: &Plan, pod_uid: &str) -> bool {
     plan.pods.iter().any(|pod| pod.uid == pod_uid)
 }
 
+/// Whether one of its devices is among these CDI devices.
+fn is_named(plan: &Plan, driver: &str, cdi_devices: &[String]) -> bool {
+    let mut ids = plan.devices.iter().map(|device| cdi::device_id(driver, plan, device));
+    ids.any(|id| cdi_devices.contains(&id))
+}
+
 impl LocalPreparer {
     /// Moves interfaces of the pod's claims into a starting sandbox, all or none. Returns
     /// the plans whose interfaces moved.
@@ -113,11 +119,8 @@ impl LocalPreparer {
         let _turn = self.turn()?;
         let mut checkpoint = self.load()?;
         let driver = &self.effects.paths.driver;
-        let is_named = |plan: &&Plan| {
-            let mut ids = plan.devices.iter().map(|device| cdi::device_id(driver, plan, device));
-            ids.any(|id| cdi_devices.contains(&id))
-        };
-        let named = checkpoint.claims.values().map(|record| &record.plan).filter(is_named);
+        let plans = checkpoint.claims.values().map(|record| &record.plan);
+        let named = plans.filter(|plan| is_named(plan, driver, cdi_devices));
         let (uids, with_rdma): (Vec<String>, Vec<bool>) = named
             .map(|plan| {
                 let has_rdma = plan.devices.iter().any(|device| device.rdma.is_some());
@@ -127,10 +130,11 @@ impl LocalPreparer {
         for uid in &uids {
             self.check_numbers(&mut checkpoint, uid)?;
         }
-        let plans: Vec<Plan> = moving(&checkpoint).filter(is_named).cloned().collect();
-        let uid = |plan: &Plan| plan.claim.uid.clone();
-        let claims = plans.iter().map(uid).collect();
-        let shareable = plans.iter().filter(|plan| !plan.is_of_one_pod()).map(uid).collect();
+        let moving = moving(&checkpoint).filter(|plan| is_named(plan, driver, cdi_devices));
+        let plans: Vec<Plan> = moving.cloned().collect();
+        let claims = plans.iter().map(|plan| plan.claim.uid.clone()).collect();
+        let shareable = plans.iter().filter(|plan| !plan.is_of_one_pod());
+        let shareable = shareable.map(|plan| plan.claim.uid.clone()).collect();
         let has_rdma = with_rdma.contains(&true);
         Ok(Inside { claims, shareable, has_rdma, moved: self.enter_all(plans, sandbox)? })
     }

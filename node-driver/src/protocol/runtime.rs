@@ -7,7 +7,6 @@ use super::world::{Deaths, World};
 use crate::kernel::attach::played::Place;
 use crate::model::plan::Plan;
 use crate::prepare::cdi;
-use crate::prepare::local::LocalPreparer;
 use crate::prepare::sandboxes::Sandbox;
 use crate::runtime::hook::{AttachArgs, Container, attach};
 use clap::Parser;
@@ -56,16 +55,15 @@ impl World {
         self.set_container(pod, false);
         let sandbox = self.sandbox(node, pod).unwrap();
         let tells = node.is_nri() && self.runs();
-        let stop = |driver: &LocalPreparer| driver.stop_sandbox(&sandbox);
         if tells {
             // What does not come back now is looked for again.
-            drop(self.work(node, deaths.as_deref_mut(), &stop));
+            drop(self.work(node, deaths.as_deref_mut(), &|driver| driver.stop_sandbox(&sandbox)));
             let worlds = deaths.iter_mut().flat_map(|deaths| deaths.iter_mut());
             worlds.for_each(|(_, world)| world.remove_sandbox(pod));
         }
         self.remove_sandbox(pod);
         if tells {
-            drop(self.work(node, deaths, &stop));
+            drop(self.work(node, deaths, &|driver| driver.stop_sandbox(&sandbox)));
         }
     }
 
@@ -145,11 +143,11 @@ impl World {
         let uid = uid(self.pods[pod].claim);
         let Some(spec) = read_json(&node.paths().cdi_spec(&uid)) else { return };
         let mounts = spec["containerEdits"]["mounts"].as_array().into_iter().flatten();
-        let is_kept = |mount: &&Value| {
+        let mounts = mounts.filter(|mount| {
             !unmounted.iter().any(|uid| mount["containerPath"] == cdi::network(uid))
-        };
-        let mut mounts = mounts.filter(is_kept).filter_map(|mount| mount["hostPath"].as_str());
-        if mounts.all(|path| Path::new(path).exists()) {
+        });
+        let mut paths = mounts.filter_map(|mount| mount["hostPath"].as_str());
+        if paths.all(|path| Path::new(path).exists()) {
             self.set_container(pod, true);
             self.check_container(node, pod);
         }

@@ -22,30 +22,10 @@ pub enum Progress {
 
 /// The claim's status for a server-side apply by this driver.
 pub fn render(plan: &Plan, driver: &str, progress: Progress, now: Timestamp) -> Value {
-    let device = |device: &PlannedDevice| {
-        let mut entry = json!({
-            "driver": driver,
-            "pool": device.pool,
-            "device": device.allocated(),
-            "conditions": conditions(device, progress, now),
-        });
-        if let Some(share) = &device.share_id {
-            entry["shareID"] = json!(share);
-        }
-        if device.place.is_some() {
-            entry["data"] = json!({
-                "nic": device.device,
-                "pciBusID": device.pci_bus_id,
-                "rdmaDevice": device.rdma.as_ref().map(|rdma| &rdma.name),
-                // The extender must know which GPUs of the device plugin are in use.
-                "gpus": plan.plugin_gpus.iter().map(|gpu| gpu.pci_bus_id).collect::<Vec<_>>(),
-            });
-        }
-        if let Some(link) = &device.link {
-            entry["networkData"] = network_data(link);
-        }
-        entry
-    };
+    let devices = plan.devices.iter().map(|device| {
+        let conditions = conditions(device, progress, now);
+        entry(plan, device, driver, &conditions)
+    });
     json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -54,8 +34,34 @@ pub fn render(plan: &Plan, driver: &str, progress: Progress, now: Timestamp) -> 
             "name": plan.claim.name,
             "uid": plan.claim.uid,
         },
-        "status": {"devices": plan.devices.iter().map(device).collect::<Vec<_>>()},
+        "status": {"devices": devices.collect::<Vec<_>>()},
     })
+}
+
+/// The status of one device.
+fn entry(plan: &Plan, device: &PlannedDevice, driver: &str, conditions: &[Value]) -> Value {
+    let mut entry = json!({
+        "driver": driver,
+        "pool": device.pool,
+        "device": device.allocated(),
+        "conditions": conditions,
+    });
+    if let Some(share) = &device.share_id {
+        entry["shareID"] = json!(share);
+    }
+    if device.place.is_some() {
+        entry["data"] = json!({
+            "nic": device.device,
+            "pciBusID": device.pci_bus_id,
+            "rdmaDevice": device.rdma.as_ref().map(|rdma| &rdma.name),
+            // The extender must know which GPUs of the device plugin are in use.
+            "gpus": plan.plugin_gpus.iter().map(|gpu| gpu.pci_bus_id).collect::<Vec<_>>(),
+        });
+    }
+    if let Some(link) = &device.link {
+        entry["networkData"] = network_data(link);
+    }
+    entry
 }
 
 fn conditions(device: &PlannedDevice, progress: Progress, now: Timestamp) -> Vec<Value> {

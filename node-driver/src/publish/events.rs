@@ -16,6 +16,7 @@ use publication::health::{Problem, Problems};
 use publication::judge::WithheldNic;
 use publication::node::NodeIdentity;
 pub(crate) use publication::notice::Notice;
+use std::collections::btree_set::Difference;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Namespace for events on cluster-scoped objects, as the kubelet uses it.
@@ -48,17 +49,19 @@ fn of_problems(before: &Problems, now: &Problems) -> Vec<Notice> {
     let mut notices = Vec::new();
     for problem in Problem::ALL {
         let (was, is) = (with(before, problem), with(now, problem));
-        let Words { came, went, .. } = problem.words();
-        let mut notice = |is_warning, (reason, text), devices: Vec<&str>| {
-            if !devices.is_empty() {
-                let notice = if is_warning { Notice::warning } else { Notice::normal };
-                notices.push(notice(reason, &format!("{}: {text}", devices.join(", "))));
-            }
-        };
-        notice(true, came, is.difference(&was).copied().collect());
-        notice(false, went, was.difference(&is).copied().collect());
+        let Words { came: (came, came_text), went: (went, went_text), .. } = problem.words();
+        let came_note = note(is.difference(&was), came_text);
+        notices.extend(came_note.map(|note| Notice::warning(came, &note)));
+        let went_note = note(was.difference(&is), went_text);
+        notices.extend(went_note.map(|note| Notice::normal(went, &note)));
     }
     notices
+}
+
+/// The text about these devices; `None` if there are none.
+fn note(devices: Difference<'_, &str>, text: &str) -> Option<String> {
+    let devices: Vec<&str> = devices.copied().collect();
+    (!devices.is_empty()).then(|| format!("{}: {text}", devices.join(", ")))
 }
 
 /// A node that publishes no NIC although it has some.

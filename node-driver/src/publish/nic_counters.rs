@@ -109,11 +109,11 @@ impl NicCounters {
         }
         let (sender, counters) = channel();
         let reader = self.reader.clone();
-        let read = move || {
+        let thread = thread::Builder::new().name("counters".to_owned()).spawn(move || {
             // The receiver is gone if it took too long.
             let _ = sender.send(reader.read());
-        };
-        *waiting = thread::Builder::new().name("counters".to_owned()).spawn(read).ok();
+        });
+        *waiting = thread.ok();
         counters.recv_timeout(PATIENCE).unwrap_or_else(|_| {
             tracing::warn!("A device does not answer; its counters are not read");
             Vec::new()

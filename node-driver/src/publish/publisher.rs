@@ -260,7 +260,6 @@ impl Publisher {
         spec: &NodeTopologySpec,
     ) -> Result<(NodeTopology, bool), PublishError> {
         let name = &self.node.name;
-        let failed = |verb| PublishError::request(verb, format!("NodeTopology `{name}`"));
         let owners = Some(vec![self.node.owner_reference()]);
         let params = PostParams::default();
         match self.topologies.get(name).await {
@@ -270,19 +269,23 @@ impl Publisher {
                 there.metadata.managed_fields = None;
                 there.spec = spec.clone();
                 let written = self.topologies.replace(name, &params, &there).await;
-                Ok((written.map_err(failed(Verb::Update))?, true))
+                Ok((written.map_err(self.topology_failed(Verb::Update))?, true))
             }
             Err(kube::Error::Api(status)) if is_object_absent(&status) => {
                 let mut topology = NodeTopology::new(name, spec.clone());
                 topology.metadata = ObjectMeta { owner_references: owners, ..topology.metadata };
                 let written = self.topologies.create(&params, &topology).await;
-                Ok((written.map_err(failed(Verb::Create))?, true))
+                Ok((written.map_err(self.topology_failed(Verb::Create))?, true))
             }
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 Err(PublishError::NoTopologyResource)
             }
-            Err(error) => Err(failed(Verb::Get)(error)),
+            Err(error) => Err(self.topology_failed(Verb::Get)(error)),
         }
+    }
+
+    fn topology_failed(&self, verb: Verb) -> impl FnOnce(kube::Error) -> PublishError {
+        PublishError::request(verb, format!("NodeTopology `{}`", self.node.name))
     }
 
     /// Writes the status if it differs. Returns whether it was written.

@@ -35,16 +35,17 @@ impl Matrix {
     }
 
     fn read(matrix: Node<'_, '_>) -> Option<Self> {
-        let words = |tag: &'static str| {
-            let texts = matrix.children().filter(move |child| child.has_tag_name(tag));
-            texts.filter_map(|child| child.text()).flat_map(str::split_whitespace)
-        };
         // `332`, or `OSDev:332` if the objects are of several types.
-        let numbers = words("indexes").map(|word| word.rsplit(':').next()?.parse().ok());
+        let numbers = words(matrix, "indexes").map(|word| word.rsplit(':').next()?.parse().ok());
         let objects: Vec<u64> = numbers.collect::<Option<_>>()?;
         let values: Vec<u64> =
-            words("u64values").map(|word| word.parse().ok()).collect::<Option<_>>()?;
+            words(matrix, "u64values").map(|word| word.parse().ok()).collect::<Option<_>>()?;
         (objects.len() * objects.len() == values.len()).then_some(Self { objects, values })
+    }
+
+    /// The row and the column of an object.
+    fn place(&self, object: u64) -> Option<usize> {
+        self.objects.iter().position(|known| *known == object)
     }
 
     fn value(&self, from: usize, to: usize) -> u64 {
@@ -69,6 +70,12 @@ impl Matrix {
     }
 }
 
+/// The words in the children with this tag.
+fn words<'d>(matrix: Node<'d, '_>, tag: &'static str) -> impl Iterator<Item = &'d str> {
+    let texts = matrix.children().filter(move |child| child.has_tag_name(tag));
+    texts.filter_map(|child| child.text()).flat_map(str::split_whitespace)
+}
+
 /// Sets the distances between NUMA nodes, in the units of the SLIT.
 pub(super) fn numa_distances(
     top: Node<'_, '_>,
@@ -79,12 +86,11 @@ pub(super) fn numa_distances(
             && matrix.attribute("name").is_none_or(|name| name == "NUMALatency")
     })?;
     let Some(matrix) = matrix else { return Ok(()) };
-    let order: Vec<u32> = nodes.iter().map(|node| node.node.0).collect();
-    let at = |node: u32| matrix.objects.iter().position(|known| *known == u64::from(node));
+    let order: Vec<u64> = nodes.iter().map(|node| u64::from(node.node.0)).collect();
     for facts in nodes {
-        let Some(row) = at(facts.node.0) else { continue };
+        let Some(row) = matrix.place(u64::from(facts.node.0)) else { continue };
         let distances =
-            order.iter().map_while(|to| u32::try_from(matrix.value(row, at(*to)?)).ok());
+            order.iter().map_while(|to| u32::try_from(matrix.value(row, matrix.place(*to)?)).ok());
         facts.distances = distances.collect();
     }
     Ok(())
@@ -96,9 +102,8 @@ pub(super) fn nvlinks(
     numbers: &BTreeMap<u64, PciAddress>,
     functions: &Functions,
 ) -> Result<Vec<NvLinkFacts>, PostedError> {
-    let matrix = Matrix::named(top, |it| it.attribute("name") == Some("NVLinkBandwidth"))?;
-    let pairs = matrix.map(|it| it.between_functions(numbers)).unwrap_or_default().into_iter();
-    let links = pairs.filter_map(|((a, b), bandwidth)| {
+    let pairs = between_functions(top, "NVLinkBandwidth", numbers)?;
+    let links = pairs.into_iter().filter_map(|((a, b), bandwidth)| {
         let of_one = of_one_nvlink(functions, a)?;
         let is_one_kind = of_one_nvlink(functions, b) == Some(of_one);
         let links = u32::try_from(bandwidth / of_one).ok()?;
@@ -124,11 +129,8 @@ pub(super) fn xgmi(
     top: Node<'_, '_>,
     numbers: &BTreeMap<u64, PciAddress>,
 ) -> Result<Vec<XgmiLink>, PostedError> {
-    let of = |name: &str| {
-        let matrix = Matrix::named(top, |it| it.attribute("name") == Some(name))?;
-        Ok(matrix.map(|matrix| matrix.between_functions(numbers)).unwrap_or_default())
-    };
-    let (hops, linked) = (of("XGMIHops")?, of("XGMIBandwidth")?);
+    let hops = between_functions(top, "XGMIHops", numbers)?;
+    let linked = between_functions(top, "XGMIBandwidth", numbers)?;
     let gpus: BTreeSet<_> = linked.keys().chain(hops.keys()).copied().collect();
     let links = gpus.into_iter().map(|(a, b)| XgmiLink {
         a,
@@ -137,4 +139,14 @@ pub(super) fn xgmi(
         bandwidth: None,
     });
     Ok(links.collect())
+}
+
+/// The values between two functions in the matrix with this name; empty if there is none.
+fn between_functions(
+    top: Node<'_, '_>,
+    name: &str,
+    numbers: &BTreeMap<u64, PciAddress>,
+) -> Result<BTreeMap<(PciAddress, PciAddress), u64>, PostedError> {
+    let matrix = Matrix::named(top, |it| it.attribute("name") == Some(name))?;
+    Ok(matrix.map(|matrix| matrix.between_functions(numbers)).unwrap_or_default())
 }

@@ -6,7 +6,7 @@ use topology_graph::class::{DISPLAY_3D, DISPLAY_OTHER, ETHERNET, NVSWITCH, PCI_B
 use topology_graph::{AcsControl, NumaNode, PciAddress, PciFunction, PcieLink};
 
 use super::tree::{is_drawn, is_slot};
-use crate::machine::PostedError;
+use crate::machine::{PostedError, device_id};
 use crate::plain::unwrapped;
 
 /// What is said about a function; `None` if nothing is.
@@ -91,17 +91,16 @@ pub(super) fn read(lines: &[&str]) -> Result<BTreeMap<PciAddress, Details>, Post
     let mut current: Option<PciAddress> = None;
     let mut is_after_blank = false;
     for (line, text) in unwrapped(lines, is_own) {
-        let error = || PostedError::Details { line, text: text.trim().to_owned() };
         let is_indented = text.starts_with([' ', '\t']);
         // Where only some headings are indented, the others would get what is said about these.
         if is_indented && heading(text.trim_start()).is_some() {
-            return Err(error());
+            return Err(wrong(line, &text));
         }
         if let Some((path, rest)) = heading(&text) {
             let Some((address, bridges)) = path.split_last() else {
                 return Err(PostedError::NoBuses { line, text });
             };
-            let details = Details::new(rest).ok_or_else(error)?;
+            let details = Details::new(rest).ok_or_else(|| wrong(line, &text))?;
             current = Some(*address);
             let path = bridges.to_vec();
             all.entry(*address).or_insert_with(|| Details { path, ..details });
@@ -112,12 +111,17 @@ pub(super) fn read(lines: &[&str]) -> Result<BTreeMap<PciAddress, Details>, Post
         } else if let Some(details) = current.and_then(|address| all.get_mut(&address)) {
             let is_whole = is_indented && details.add(text.trim()).is_some();
             if !is_whole {
-                return Err(error());
+                return Err(wrong(line, &text));
             }
         }
         is_after_blank = text.is_empty();
     }
     Ok(all)
+}
+
+/// The error about a line that `lspci` does not write.
+fn wrong(line: usize, text: &str) -> PostedError {
+    PostedError::Details { line, text: text.trim().to_owned() }
 }
 
 /// What a line about a function begins with, as far as it is read.
@@ -198,8 +202,7 @@ impl Details {
             return None;
         }
         let (class, name) = text.split_once(": ")?;
-        let is_whole = |open, close| text.matches(open).count() == text.matches(close).count();
-        if !is_whole('[', ']') || !is_whole('(', ')') {
+        if !are_paired(text, '[', ']') || !are_paired(text, '(', ')') {
             return None;
         }
         let number = class.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
@@ -269,6 +272,10 @@ impl Details {
     }
 }
 
+fn are_paired(text: &str, open: char, close: char) -> bool {
+    text.matches(open).count() == text.matches(close).count()
+}
+
 /// What the name of a device shows, for a function of which nothing else is known.
 pub(super) fn by_name(name: &str, function: &mut PciFunction) {
     let Some((_, vendor)) = VENDORS.iter().find(|(known, _)| name.starts_with(known)) else {
@@ -276,17 +283,20 @@ pub(super) fn by_name(name: &str, function: &mut PciFunction) {
     };
     function.vendor = *vendor;
     function.device = device(name).unwrap_or(function.device);
-    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
     function.class = match *vendor {
         _ if function.class != 0 => function.class,
-        0x10de if has(&["NVSwitch"]) => NVSWITCH,
-        0x10de if !has(&NOT_GPUS) => DISPLAY_3D,
-        0x1002 if has(&["Instinct", "Aldebaran", "Aqua Vanjaram", "MI"]) => DISPLAY_OTHER,
+        0x10de if has_any(name, &["NVSwitch"]) => NVSWITCH,
+        0x10de if !has_any(name, &NOT_GPUS) => DISPLAY_3D,
+        0x1002 if has_any(name, &["Instinct", "Aldebaran", "Aqua Vanjaram", "MI"]) => DISPLAY_OTHER,
         0x1da3 => 0x12_0000,
-        _ if has(&["NVMe", "NVM Express"]) => 0x01_0802,
-        _ if has(&NICS) && !has(&NOT_NICS) => ETHERNET,
+        _ if has_any(name, &["NVMe", "NVM Express"]) => 0x01_0802,
+        _ if has_any(name, &NICS) && !has_any(name, &NOT_NICS) => ETHERNET,
         _ => 0,
     };
+}
+
+fn has_any(name: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| name.contains(word))
 }
 
 /// Returns true if the name is that of a virtual function.
@@ -302,21 +312,18 @@ fn device(name: &str) -> Option<u16> {
 
 /// The last `[10de:2330]`.
 fn ids(name: &str) -> Option<(u16, u16)> {
-    name.rsplit('[').find_map(|text| {
-        let (vendor, device) = text.split(']').next()?.split_once(':')?;
-        let id = |text| u16::from_str_radix(text, 16).ok();
-        Some((id(vendor)?, id(device)?))
-    })
+    name.rsplit('[').find_map(|text| device_id(text.split(']').next()?))
 }
 
 /// `Port #0, Speed 32GT/s, Width x16, ASPM …` or `Speed 16GT/s (downgraded), Width x8`; `None` if the line is
 /// cut.
 fn speed_and_width(text: &str) -> Option<(&str, &str)> {
-    let after = |word: &str| {
-        let (_, rest) = text.split_once(word)?;
-        rest.split([',', ' ', '(']).next()
-    };
-    Some((after("Speed ")?, after("Width x")?))
+    Some((word_after(text, "Speed ")?, word_after(text, "Width x")?))
+}
+
+fn word_after<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(key)?;
+    rest.split([',', ' ', '(']).next()
 }
 
 /// `None` if the link is unknown.

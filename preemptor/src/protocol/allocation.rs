@@ -34,8 +34,7 @@ fn share_id(of: &str) -> String {
     bytes[6] = 0x80 | (bytes[6] & 0x0f);
     bytes[8] = 0x80 | (bytes[8] & 0x3f);
     let hex = format!("{:032x}", u128::from_be_bytes(bytes));
-    let part = |from: usize, to: usize| &hex[from..to];
-    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
 #[cfg(test)]

@@ -148,14 +148,13 @@ fn leaving(
     kept: &BTreeSet<&DeviceId>,
     own: &BTreeSet<ObjectKey>,
 ) -> Result<BTreeSet<ClaimName>, String> {
-    let has = |pods: &[RecordedPod], uid: &str| pods.iter().any(|pod| pod.uid == uid);
     let mut leaving = BTreeSet::new();
     for device in kept {
         for holder in view.inventory().holders(device) {
             let key = key_of(holder);
             match view.claim(&key).and_then(|claim| claim.pod.as_ref()) {
-                Some((_, uid)) if has(&begun.record.pods, uid) => {}
-                Some((user, uid)) if !has(&begun.record.victims, uid) => {
+                Some((_, uid)) if has_pod(&begun.record.pods, uid) => {}
+                Some((user, uid)) if !has_pod(&begun.record.victims, uid) => {
                     let namespace = &key.namespace;
                     return Err(format!("pod {namespace}/{user} has got {}", device.device));
                 }
@@ -167,6 +166,10 @@ fn leaving(
         }
     }
     Ok(leaving)
+}
+
+fn has_pod(pods: &[RecordedPod], uid: &str) -> bool {
+    pods.iter().any(|pod| pod.uid == uid)
 }
 
 fn key_of(claim: &ClaimName) -> ObjectKey {

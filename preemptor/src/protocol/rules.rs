@@ -93,10 +93,9 @@ fn begun(id: &str, rules: &[&DeviceTaintRule]) -> Option<Begun> {
 /// The device that a rule keeps.
 fn device(rule: &DeviceTaintRule) -> Option<DeviceId> {
     let selector = rule.spec.device_selector.as_ref()?;
-    let part = |part: &Option<String>| part.as_deref().map(Into::into);
     Some(DeviceId {
-        driver: part(&selector.driver)?,
-        pool: part(&selector.pool)?,
-        device: part(&selector.device)?,
+        driver: selector.driver.as_deref()?.into(),
+        pool: selector.pool.as_deref()?.into(),
+        device: selector.device.as_deref()?.into(),
     })
 }

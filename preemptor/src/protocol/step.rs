@@ -201,11 +201,11 @@ pub(crate) fn evicted(begun: &Begun, seen: &Seen, limits: &Limits, now: Timestam
 
 /// How the preemption has ended, whatever the room says.
 fn settled(begun: &Begun, seen: &Seen) -> Option<End> {
-    let pods = || seen.pods.iter().zip(&begun.record.pods).enumerate();
-    if pods().all(|(_, (seen, pod))| *seen == PodSeen::Bound(pod.node.clone())) {
+    let pods = seen.pods.iter().zip(&begun.record.pods);
+    if pods.clone().all(|(seen, pod)| *seen == PodSeen::Bound(pod.node.clone())) {
         return Some(End::Bound);
     }
-    let why = pods().find_map(|(index, (seen, pod))| match seen {
+    let why = pods.enumerate().find_map(|(index, (seen, pod))| match seen {
         PodSeen::Gone => Some(StopReason::PodGone(index)),
         PodSeen::Bound(node) if *node != pod.node => Some(StopReason::Elsewhere(index)),
         PodSeen::Bound(_) | PodSeen::Waits { .. } => None,

@@ -5,6 +5,7 @@ use crate::{Rules, Selection};
 use fabric_controller::size_paths::SizePath;
 use k8s_openapi::jiff::SignedDuration;
 use serve::controller::ControllerArgs;
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -65,8 +66,11 @@ impl From<RuleArgs> for Rules {
 }
 
 fn selection(namespaces: Vec<String>, priority_classes: Vec<String>) -> Selection {
-    let some = |names: Vec<String>| (!names.is_empty()).then(|| names.into_iter().collect());
-    Selection { namespaces: some(namespaces), priority_classes: some(priority_classes) }
+    Selection { namespaces: selected(namespaces), priority_classes: selected(priority_classes) }
+}
+
+fn selected(names: Vec<String>) -> Option<BTreeSet<String>> {
+    (!names.is_empty()).then(|| names.into_iter().collect())
 }
 
 /// How preemption is done.
@@ -106,13 +110,12 @@ const FREED_WITHIN: SignedDuration = SignedDuration::from_hours(2);
 impl From<LimitArgs> for Limits {
     fn from(args: LimitArgs) -> Self {
         let LimitArgs { keep, settle_seconds, refused_seconds, bound_seconds, .. } = args;
-        let seconds = |seconds: u32| SignedDuration::from_secs(seconds.into());
         Self {
             keep,
-            settle: seconds(settle_seconds),
-            refused_within: seconds(refused_seconds),
+            settle: SignedDuration::from_secs(settle_seconds.into()),
+            refused_within: SignedDuration::from_secs(refused_seconds.into()),
             freed_within: FREED_WITHIN,
-            bound_within: seconds(bound_seconds),
+            bound_within: SignedDuration::from_secs(bound_seconds.into()),
         }
     }
 }

@@ -60,11 +60,12 @@ impl Host<'_> {
         }
         let lag = self.lags.iter().find(|lag| lag.functions.contains(&address));
         let own = self.interfaces_of(address);
-        let netdevs =
-            || self.snapshot.netdevs_of(address).filter(|netdev| !self.is_of_other(netdev));
+        let netdevs = self.snapshot.netdevs_of(address);
+        let netdevs: Vec<&Netdev> = netdevs.filter(|netdev| !self.is_of_other(netdev)).collect();
         let interface =
-            own.iter().copied().find(|it| netdevs().any(|netdev| netdev.name == it.name));
-        let netdev = netdevs()
+            own.iter().copied().find(|it| netdevs.iter().any(|netdev| netdev.name == it.name));
+        let netdev = netdevs
+            .into_iter()
             .find(|netdev| interface.is_none_or(|interface| interface.name == netdev.name));
         Some(NicState {
             name: device_name(address),
@@ -164,11 +165,12 @@ impl Host<'_> {
                 && matches!(kept.reason, Withheld::Member(_));
             (!is_port).then_some(kept)
         });
-        let joined = lag.into_iter().flat_map(|lag| &lag.functions).chain([&function.address]);
-        let is_named = || joined.into_iter().any(|it| self.network.is_for_host(&it.to_string()));
         used.or_else(|| {
+            let functions = lag.into_iter().flat_map(|lag| &lag.functions);
+            let mut joined = functions.chain([&function.address]);
+            let is_named = joined.any(|it| self.network.is_for_host(&it.to_string()));
             let interface = own.first().copied().or(bond).map(|it| it.name.clone());
-            is_named().then_some(Kept { reason: Withheld::Operator, interface })
+            is_named.then_some(Kept { reason: Withheld::Operator, interface })
         })
     }
 }
@@ -179,12 +181,15 @@ fn link_type(function: &PciFunction, rdma: Option<&RdmaDevice>) -> LinkType {
         let is_infiniband = function.class >> 8 == CLASS_INFINIBAND;
         return if is_infiniband { LinkType::InfiniBand } else { LinkType::Ethernet };
     };
-    let has = |layer| rdma.ports.iter().any(|port| port.link_layer == Some(layer));
-    if has(LinkLayer::Ethernet) {
+    if has_port(rdma, LinkLayer::Ethernet) {
         LinkType::Ethernet
-    } else if has(LinkLayer::InfiniBand) {
+    } else if has_port(rdma, LinkLayer::InfiniBand) {
         LinkType::InfiniBand
     } else {
         LinkType::Verbs
     }
+}
+
+fn has_port(rdma: &RdmaDevice, layer: LinkLayer) -> bool {
+    rdma.ports.iter().any(|port| port.link_layer == Some(layer))
 }

@@ -40,19 +40,22 @@ impl Decider for ByCounts {
         let groups: Vec<Vec<usize>> = if task.pods.len() == 1 {
             vec![open]
         } else {
-            let of = |fabric| {
-                open.iter().copied().filter(move |node| cluster.nodes[*node].fabric == fabric)
-            };
-            (0..cluster.fabrics()).map(|fabric| of(fabric).collect()).collect()
+            let fabrics = (0..cluster.fabrics()).map(|fabric| {
+                let open = open.iter().copied();
+                open.filter(|node| cluster.nodes[*node].fabric == fabric).collect()
+            });
+            fabrics.collect()
         };
         groups.iter().find_map(|open| place(&task.pods, nodes.clone(), open)).unwrap_or_default()
     }
 }
 
 fn nodes(priority: i32, Situation { tasks, cluster, running, .. }: Situation<'_>) -> Vec<Node> {
-    let free = |node| cluster.gpus_of(node) - cluster.gpus_in_use(node);
-    let mut nodes: Vec<Node> =
-        (0..cluster.nodes.len()).map(|node| Node { free: free(node), low: Vec::new() }).collect();
+    let nodes = (0..cluster.nodes.len()).map(|node| Node {
+        free: cluster.gpus_of(node) - cluster.gpus_in_use(node),
+        low: Vec::new(),
+    });
+    let mut nodes: Vec<Node> = nodes.collect();
     for (job, state) in running.iter().filter(|(job, _)| tasks[**job].priority < priority) {
         let (priority, started) = (tasks[*job].priority, state.started);
         for bound in &state.bound {

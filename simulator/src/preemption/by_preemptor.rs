@@ -60,11 +60,10 @@ impl ByPreemptor {
     /// Sees the jobs that have started and ended meanwhile, and the nodes that are closed.
     fn watch(&mut self, situation: Situation<'_>) {
         let Situation { tasks, cluster, running, closed, .. } = situation;
-        let is_same = |job: &usize, started: &Millis| {
-            running.get(job).is_some_and(|state| state.started == *started)
-        };
-        let ended: Vec<usize> =
-            self.seen.extract_if(.., |job, at| !is_same(job, at)).map(|(job, _)| job).collect();
+        let ended = self.seen.extract_if(.., |job, started| {
+            running.get(job).is_none_or(|state| state.started != *started)
+        });
+        let ended: Vec<usize> = ended.map(|(job, _)| job).collect();
         for job in ended {
             self.remove(job, &tasks[job]);
         }

@@ -13,13 +13,9 @@ use crate::{PathKind, PciAddress, Snapshot};
 pub(crate) type Verdicts = BTreeMap<(PciAddress, PciAddress), Gdr>;
 
 pub(crate) fn verdicts(snapshot: &Snapshot, graph: &Graph) -> Verdicts {
-    let of = |role| {
-        let devices = graph.vertices().filter(move |vertex| vertex.role == role);
-        devices.filter_map(Vertex::endpoint)
-    };
     let mut verdicts = Verdicts::new();
-    for gpu in of(Role::Gpu) {
-        for nic in of(Role::Nic) {
+    for (gpu, _) in graph.endpoints_of(Role::Gpu) {
+        for (nic, _) in graph.endpoints_of(Role::Nic) {
             let verdict = Way::between(gpu, nic, snapshot, graph).map(|way| way.verdict());
             if let Some(verdict) = verdict.filter(|verdict| *verdict != Gdr::Unknown) {
                 verdicts.insert((gpu, nic), verdict);
@@ -56,12 +52,13 @@ impl<'s> Way<'s> {
         let way = graph.between(gpu, nic).map(|(kind, _, steps)| (kind, steps));
         let (kind, steps) = way.unwrap_or((PathKind::Unknown, Vec::new()));
         let vertices: Vec<&Vertex> = steps.iter().map(|step| step.to).collect();
-        let function = |vertex: &Vertex| snapshot.function(vertex.place.address()?);
         let mover = vertices.iter().find(|vertex| vertex.role == Role::DataPath);
-        let nic = mover.map_or_else(|| snapshot.function(nic), |mover| function(mover))?;
+        let nic = mover.map_or(Some(nic), |mover| mover.place.address())?;
+        let nic = snapshot.function(nic)?;
         let gpu_function = snapshot.function(gpu)?;
-        let ports = below(&vertices, gpu, graph);
-        let ports: Vec<&PciFunction> = ports.into_iter().filter_map(function).collect();
+        let ports = below(&vertices, gpu, graph).into_iter();
+        let ports: Vec<&PciFunction> =
+            ports.filter_map(|port| snapshot.function(port.place.address()?)).collect();
         Some(Self {
             kind,
             gpu: gpu_function,

@@ -19,11 +19,11 @@ pub(super) fn settle(snapshot: &Snapshot, branches: &mut Branches) {
 }
 
 fn above_what_runs_steadily(branches: &Branches) -> BTreeSet<Place> {
-    let parent = |place: &Place| branches.get(place).and_then(|branch| branch.parent);
     let ends = branches
         .values()
         .filter(|branch| matches!(branch.role(), Role::Nic | Role::DataPath | Role::Nvme));
-    ends.flat_map(|branch| successors(Some(branch.place()), parent)).collect()
+    ends.flat_map(|branch| successors(Some(branch.place()), |place| branches.get(place)?.parent))
+        .collect()
 }
 
 /// Returns true if the port is the lower end of a link. Along a path, ports alternate between upper

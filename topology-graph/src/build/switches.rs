@@ -128,11 +128,7 @@ fn put_below(
     if members.is_empty() {
         return;
     }
-    let root = |member: &PciAddress| {
-        let top = successors(Some(Place::Function(*member)), |place| parent(*place, branches));
-        top.last().filter(|place| matches!(place, Place::Root(_)))
-    };
-    let roots: BTreeSet<_> = members.iter().map(root).collect();
+    let roots: BTreeSet<_> = members.iter().map(|member| root_above(*member, branches)).collect();
     let root = match roots.len() {
         1 => roots.into_iter().flatten().next(),
         // Each virtual function has a separate root, so different roots mean nothing.
@@ -150,6 +146,11 @@ fn put_below(
             branch.vertex.evidence = overlay.evidence.clone();
         }
     }
+}
+
+fn root_above(device: PciAddress, branches: &Branches) -> Option<Place> {
+    let chain = successors(Some(Place::Function(device)), |place| parent(*place, branches));
+    chain.last().filter(|place| matches!(place, Place::Root(_)))
 }
 
 /// Adds a switch and those above it, if they are missing.
@@ -177,8 +178,7 @@ fn add_switches(
 }
 
 fn ancestors(place: Place, branches: &Branches) -> BTreeSet<Place> {
-    let parent = |place: &Place| parent(*place, branches);
-    successors(parent(&place), parent).collect()
+    successors(parent(place, branches), |place| parent(*place, branches)).collect()
 }
 
 fn parent(place: Place, branches: &Branches) -> Option<Place> {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use petgraph::dot::{Config, Dot};
-use petgraph::graph::{EdgeReference, NodeIndex, UnGraph};
+use petgraph::graph::{NodeIndex, UnGraph};
 
 use super::gpu_links::mesh_label;
 use super::label;
@@ -71,9 +71,12 @@ impl Picture {
 
     fn write(&self) -> String {
         let config = [Config::NodeNoLabel, Config::EdgeNoLabel, Config::GraphContentOnly];
-        let vertex = |_, (_, attributes): (_, &String)| attributes.clone();
-        let edge = |_, edge: EdgeReference<'_, String>| edge.weight().clone();
-        let content = Dot::with_attr_getters(&self.graph, &config, &edge, &vertex);
+        let content = Dot::with_attr_getters(
+            &self.graph,
+            &config,
+            &|_, edge| edge.weight().clone(),
+            &|_, (_, attributes)| attributes.clone(),
+        );
         format!(
             "graph topology {{\n    node [shape=box, fontname=\"sans-serif\"];\n{content:?}}}\n"
         )

@@ -76,18 +76,17 @@ struct Line {
 }
 
 fn lines(topology: &Topology, gpus_only: bool) -> Vec<Line> {
-    let line = |name: &String, address, numa, is_gpu| Line {
-        name: name.clone(),
-        devices: vec![address],
-        numa,
-        is_gpu,
-    };
-    let gpus = topology.gpus().iter().map(|gpu| line(&gpu.name, gpu.address, gpu.numa, true));
+    let gpus = topology.gpus().iter().map(|gpu| Line::new(&gpu.name, gpu.address, gpu.numa, true));
     let nics = topology.nics().iter().filter(|_| !gpus_only);
-    gpus.chain(nics.map(|nic| line(&nic.name, nic.address, nic.numa, false))).collect()
+    gpus.chain(nics.map(|nic| Line::new(&nic.name, nic.address, nic.numa, false))).collect()
 }
 
 impl Line {
+    /// The line of a single device.
+    fn new(name: &str, device: PciAddress, numa: Option<NumaNode>, is_gpu: bool) -> Self {
+        Self { name: name.to_owned(), devices: vec![device], numa, is_gpu }
+    }
+
     /// The path from its devices to those of another line. Within one line, the path between two of
     /// its devices, if there are two.
     fn path(&self, topology: &Topology, other: &Self) -> PathKind {
@@ -129,16 +128,18 @@ fn numa(topology: &Topology, node: NumaNode) -> Option<&Vertex> {
 /// Pads columns to their widest cell, separates them with two spaces, and trims the end.
 fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns).map(|column| width(rows, column)).collect();
     rows.iter()
         .map(|row| {
             let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
         })
         .collect()
+}
+
+fn width(rows: &[Vec<String>], column: usize) -> usize {
+    let cells = rows.iter().filter_map(|row| row.get(column));
+    cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
 }
 
 /// The legend of the path kinds in the matrix.

@@ -35,19 +35,18 @@ pub(super) fn mermaid(topology: &Topology) -> String {
 }
 
 fn edges(topology: &Topology, ids: &BTreeMap<Place, String>, text: &mut String) {
-    let mut edge = |a: Place, edge: String, b: Place| {
+    let tree = topology.graph.pci().filter_map(|vertex| {
+        let parent = topology.graph.parent(vertex.place)?;
+        Some((parent.place, "---".to_owned(), vertex.place))
+    });
+    let pairs = topology.pairs().into_iter().map(|pair| {
+        let edge = format!("== {} ===", pair.path);
+        (Place::Function(pair.gpu), edge, Place::Function(pair.nic))
+    });
+    for (a, edge, b) in tree.chain(pairs) {
         if let (Some(a), Some(b)) = (ids.get(&a), ids.get(&b)) {
             let _ = writeln!(text, "  {a} {edge} {b}");
         }
-    };
-    for vertex in topology.graph.pci() {
-        if let Some(parent) = topology.graph.parent(vertex.place) {
-            edge(parent.place, "---".to_owned(), vertex.place);
-        }
-    }
-    for pair in topology.pairs() {
-        let label = format!("== {} ===", pair.path);
-        edge(Place::Function(pair.gpu), label, Place::Function(pair.nic));
     }
     for (index, mesh) in topology.graph.meshes().iter().enumerate() {
         let gpus = mesh.gpus.iter().copied().map(Place::Function);

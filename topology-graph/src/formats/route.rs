@@ -22,7 +22,6 @@ impl Topology {
     pub fn device(&self, name: &str) -> Result<PciAddress, UnknownDevice> {
         let gpus = self.gpus().iter();
         let gpu = gpus.filter(|gpu| gpu.name == name || gpu.uuid.as_deref() == Some(name));
-        let address = || name.parse().ok().filter(|at| self.endpoints().contains(at));
         let named = gpu.map(|gpu| gpu.address);
         let named = named.chain(
             self.nics()
@@ -41,7 +40,7 @@ impl Topology {
         );
         named
             .next()
-            .or_else(address)
+            .or_else(|| name.parse().ok().filter(|at| self.endpoints().contains(at)))
             .ok_or_else(|| UnknownDevice { name: name.to_owned(), known: self.device_names() })
     }
 
@@ -56,9 +55,9 @@ impl Topology {
 
 /// The route between two devices, one line per vertex.
 pub fn route(topology: &Topology, from: PciAddress, to: PciAddress) -> String {
-    let name = |address| short_label(topology, address).unwrap_or_default();
+    let names = [from, to].map(|end| short_label(topology, end).unwrap_or_default());
     let kind = topology.path(from, to);
-    let mut text = format!("{} to {}: {kind}\n{}\n", name(from), name(to), kind.meaning());
+    let mut text = format!("{}: {kind}\n{}\n", names.join(" to "), kind.meaning());
     let Some(route) = topology.route(from, to) else { return text };
     if kind == PathKind::Same {
         return text;
@@ -129,12 +128,18 @@ fn xgmi(hops: Option<u32>, bandwidth: Option<u32>) -> String {
 
 /// The link at current speed; if that is lower, also the possible speed.
 fn pcie(possible: Option<PcieLink>, current: Option<PcieLink>) -> String {
-    let runs = |link: PcieLink| format!("PCIe {link}, {}", gigabytes(link.megabytes_per_second()));
     match (current, possible) {
-        (Some(now), Some(best)) if now != best => format!("{}; it could run {best}", runs(now)),
-        (Some(link), _) | (None, Some(link)) => runs(link),
+        (Some(now), Some(best)) if now != best => {
+            format!("{}; it could run {best}", with_rate(now))
+        }
+        (Some(link), _) | (None, Some(link)) => with_rate(link),
         (None, None) => String::new(),
     }
+}
+
+/// `PCIe 32.0 GT/s x16, 63.0 GB/s`.
+fn with_rate(link: PcieLink) -> String {
+    format!("PCIe {link}, {}", gigabytes(link.megabytes_per_second()))
 }
 
 fn attachment(before: Role, role: Role) -> &'static str {
@@ -151,9 +156,9 @@ fn narrowest(route: &Route) -> String {
     let Some(Bottleneck { hop, megabytes_per_second }) = route.bottleneck() else {
         return "Bottleneck: unknown; no link on the route shows its speed".to_owned();
     };
-    let place = |at: Option<usize>| at.and_then(|at| route.hops.get(at)).map(|hop| hop.place);
-    let ends = [place(hop.checked_sub(1)), place(Some(hop))].into_iter().flatten();
-    let ends: Vec<String> = ends.map(|place| place.to_string()).collect();
+    let ends = [hop.checked_sub(1), Some(hop)].into_iter().flatten();
+    let ends = ends.filter_map(|end| route.hops.get(end));
+    let ends: Vec<String> = ends.map(|end| end.place.to_string()).collect();
     format!(
         "Bottleneck: {} in one direction, at {}",
         gigabytes(megabytes_per_second),

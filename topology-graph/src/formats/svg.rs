@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use super::gpu_links::{is_boxed, mesh_name};
 use super::outline::outline;
 use crate::graph::Mesh;
-use crate::{PathKind, PciAddress, Topology};
+use crate::{PathKind, Topology};
 
 pub use theme::{ParseThemeError, Theme};
 
@@ -28,28 +28,31 @@ pub fn svg(topology: &Topology, theme: Theme) -> String {
 
 /// The GPU meshes other than PCIe: name, and how the GPUs are connected.
 fn fabrics(topology: &Topology) -> Vec<(String, String)> {
-    let name = |gpu: &PciAddress| {
-        topology.gpu(*gpu).map_or_else(|| gpu.to_string(), |gpu| gpu.name.clone())
-    };
-    let names = |mesh: &Mesh| mesh.gpus.iter().map(name).collect::<Vec<_>>();
     let meshes = topology.graph.meshes();
     let (boxed, single): (Vec<Mesh>, Vec<Mesh>) = meshes.into_iter().partition(is_boxed);
     let boxed = boxed.into_iter().map(|mesh| {
         let gpus = if mesh.gpus.len() == topology.gpus().len() {
             format!("the {} GPUs", mesh.gpus.len())
         } else {
-            names(&mesh).join(", ")
+            gpu_names(topology, &mesh).join(", ")
         };
         (mesh_name(&mesh), format!("{} between every two of {gpus}", mesh.fabric.path()))
     });
     let mut pairs: BTreeMap<(PathKind, &str), Vec<String>> = BTreeMap::new();
     for mesh in &single {
         let key = (mesh.fabric.path(), mesh_name(mesh));
-        pairs.entry(key).or_default().push(names(mesh).join("–"));
+        pairs.entry(key).or_default().push(gpu_names(topology, mesh).join("–"));
     }
     let pairs =
         pairs.into_iter().map(|((path, name), ends)| (name, format!("{path} {}", ends.join(", "))));
     // What is not known is said as in the matrix.
     let note = topology.note_on_nvlinks().map(|note| ("NVLink", note.trim().replace('\n', " ")));
     boxed.chain(pairs).chain(note).map(|(name, text)| (name.to_owned(), text)).collect()
+}
+
+fn gpu_names(topology: &Topology, mesh: &Mesh) -> Vec<String> {
+    let names = mesh.gpus.iter().map(|address| {
+        topology.gpu(*address).map_or_else(|| address.to_string(), |gpu| gpu.name.clone())
+    });
+    names.collect()
 }

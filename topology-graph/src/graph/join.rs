@@ -86,10 +86,12 @@ impl Graph {
                 self.graph.add_edge(node, socket, Edge::Attachment);
             }
         }
-        let distance = |from: usize, to: usize| parts[from].distances.get(to).copied();
         for from in 0..nodes.len() {
             for to in from..nodes.len() {
-                let slit = Edge::Slit { there: distance(from, to), back: distance(to, from) };
+                let slit = Edge::Slit {
+                    there: parts[from].distances.get(to).copied(),
+                    back: parts[to].distances.get(from).copied(),
+                };
                 self.graph.add_edge(nodes[from], nodes[to], slit);
             }
         }
@@ -255,15 +257,14 @@ impl Graph {
                 told.entry(above).or_default().insert(numa);
             }
         }
-        let of = |index: &NodeIndex| match told.get(index)?.iter().collect::<Vec<_>>().as_slice() {
-            [Some(node)] => Some(*node),
-            _ => None,
-        };
-        let highest = self.graph.node_indices().filter_map(|index| {
-            let parent = self.above(index);
-            Some((index, of(&index).filter(|_| parent.as_ref().and_then(of).is_none())?))
-        });
-        for (index, node) in highest.collect::<Vec<_>>() {
+        let nodes = told.into_iter().filter(|(_, nodes)| nodes.len() == 1);
+        let nodes: BTreeMap<NodeIndex, NumaNode> = nodes
+            .filter_map(|(index, nodes)| Some((index, nodes.first().copied().flatten()?)))
+            .collect();
+        for (&index, &node) in &nodes {
+            if self.above(index).is_some_and(|parent| nodes.contains_key(&parent)) {
+                continue;
+            }
             let numa = self.numa_index(node, index);
             let edge = self.graph.add_edge(index, numa, Edge::Attachment);
             self.ups[index.index()].numa = Some(Rise { edge, to: numa });
@@ -307,9 +308,9 @@ impl Graph {
     }
 
     fn join_gpus(&mut self, link: &GpuLink) {
-        let index = |address| self.places.get(&Place::Function(address)).copied();
         let GpuLink { gpus: (a, b), fabric, evidence } = link.clone();
-        if let (Some(a), Some(b)) = (index(a), index(b))
+        let ends = [a, b].map(|gpu| self.places.get(&Place::Function(gpu)).copied());
+        if let [Some(a), Some(b)] = ends
             && a != b
         {
             self.graph.add_edge(a, b, Edge::Fabric { fabric, evidence });

@@ -67,14 +67,20 @@ impl Graph {
     /// The two endpoints in the order in which a path is searched, and whether that is not the order
     /// given. A symmetric search starts from a GPU if one of the two is a GPU.
     fn ends(&self, a: PciAddress, b: PciAddress) -> Option<(NodeIndex, NodeIndex, bool)> {
-        let index = |address| {
-            let index = *self.places.get(&Place::Function(address))?;
-            self.graph[index].role.is_endpoint().then_some(index)
-        };
-        let (a_index, b_index) = (index(a)?, index(b)?);
-        let key = |index: NodeIndex, address| (self.graph[index].role != Role::Gpu, address);
-        let is_back = key(a_index, a) > key(b_index, b);
-        Some(if is_back { (b_index, a_index, true) } else { (a_index, b_index, false) })
+        let (a, b) = (self.endpoint(a)?, self.endpoint(b)?);
+        let is_back = self.search_order(a) > self.search_order(b);
+        Some(if is_back { (b, a, true) } else { (a, b, false) })
+    }
+
+    fn endpoint(&self, address: PciAddress) -> Option<NodeIndex> {
+        let index = *self.places.get(&Place::Function(address))?;
+        self.graph[index].role.is_endpoint().then_some(index)
+    }
+
+    /// GPUs first, then by place.
+    fn search_order(&self, endpoint: NodeIndex) -> (bool, Place) {
+        let vertex = &self.graph[endpoint];
+        (vertex.role != Role::Gpu, vertex.place)
     }
 
     fn best(&self, from: NodeIndex, to: NodeIndex) -> Option<(Distance, Bend)> {
@@ -102,11 +108,11 @@ impl Graph {
     fn turn(&self, from: NodeIndex, to: NodeIndex) -> Option<Turn> {
         let ancestor = self.common_ancestor(from, to);
         let sides = self.last_before_numa(from).zip(self.last_before_numa(to));
-        let is_across = |(from, to)| {
+        let across = sides.filter(|(from, to)| {
             let is_on_bus = ancestor.is_none_or(|top| self.graph[top].role == Role::HostBridge);
-            is_on_bus && (ancestor.is_none() || self.numa_above(from) != self.numa_above(to))
-        };
-        match sides.filter(|sides| is_across(*sides)) {
+            is_on_bus && (ancestor.is_none() || self.numa_above(*from) != self.numa_above(*to))
+        });
+        match across {
             Some((from, to)) => Some(Turn::Numa { from, to }),
             None => ancestor.map(Turn::Ancestor),
         }
@@ -145,20 +151,21 @@ impl Graph {
     }
 
     fn length_of_turn(&self, from: NodeIndex, to: NodeIndex, turn: Turn) -> Distance {
-        let climb = |end, top| {
-            self.climb(end, top)
-                .fold(Distance::default(), |sum, rise| sum + self.edge_distance(rise.edge))
-        };
         match turn {
-            Turn::Ancestor(top) => climb(from, top) + climb(to, top),
+            Turn::Ancestor(top) => {
+                self.length_of(self.climb(from, top)) + self.length_of(self.climb(to, top))
+            }
             Turn::Numa { from: left, to: right } => {
-                let over = self
-                    .over_numa(left, right)
-                    .into_iter()
-                    .fold(Distance::default(), |sum, rise| sum + self.edge_distance(rise.edge));
-                climb(from, left) + climb(to, right) + over
+                self.length_of(self.climb(from, left))
+                    + self.length_of(self.climb(to, right))
+                    + self.length_of(self.over_numa(left, right))
             }
         }
+    }
+
+    fn length_of(&self, rises: impl IntoIterator<Item = Rise>) -> Distance {
+        let distances = rises.into_iter().map(|rise| self.edge_distance(rise.edge));
+        distances.fold(Distance::default(), |sum, distance| sum + distance)
     }
 
     /// The edges from a vertex up to one of its ancestors.
@@ -239,10 +246,11 @@ impl Graph {
 
     /// Returns true unless both NUMA nodes are known to be on one socket.
     fn are_on_two_sockets(&self, a: NodeIndex, b: NodeIndex) -> bool {
-        let socket = |index: NodeIndex| {
-            self.graph.neighbors(index).find(|above| self.graph[*above].role == Role::Socket)
-        };
-        socket(a).is_none_or(|known| socket(b) != Some(known))
+        self.socket_above(a).is_none_or(|known| self.socket_above(b) != Some(known))
+    }
+
+    fn socket_above(&self, numa: NodeIndex) -> Option<NodeIndex> {
+        self.graph.neighbors(numa).find(|above| self.graph[*above].role == Role::Socket)
     }
 }
 

@@ -58,10 +58,9 @@ fn cpu(topology: &Topology, node: NumaNode, kept: &BTreeSet<PciAddress>) -> Elem
         .filter(|(address, vertex)| vertex.numa == Some(node) && kept.contains(address));
     let ways: Vec<_> = devices.map(|(_, device)| elements(topology, device)).collect();
     cpu.children = forest(topology, &ways);
-    let links: Vec<GpuLink> = topology.graph.gpu_links();
-    let kept = |gpu: PciAddress| kept.contains(&gpu);
-    let links = links.into_iter().filter(|link| kept(link.gpus.0) && kept(link.gpus.1));
-    add_xgmi(&mut cpu, &links.collect::<Vec<_>>());
+    let mut links = topology.graph.gpu_links();
+    links.retain(|link| kept.contains(&link.gpus.0) && kept.contains(&link.gpus.1));
+    add_xgmi(&mut cpu, &links);
     cpu
 }
 

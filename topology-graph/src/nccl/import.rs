@@ -107,8 +107,8 @@ fn device(pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) -> 
 
 /// The class of a device that is written without one but with what it is.
 fn class_by_content(pci: &Element) -> Option<u32> {
-    let has = |name| pci.children(name).next().is_some();
-    has("gpu").then_some(DISPLAY_3D).or_else(|| has("nic").then_some(ETHERNET))
+    let gpu = pci.has_child("gpu").then_some(DISPLAY_3D);
+    gpu.or_else(|| pci.has_child("nic").then_some(ETHERNET))
 }
 
 fn link(pci: &Element) -> Option<PcieLink> {
@@ -117,8 +117,9 @@ fn link(pci: &Element) -> Option<PcieLink> {
 
 /// The vendor and device ID. Files for virtual machines have 0 or `0xffff` for switches that they invent.
 fn id(pci: &Element) -> Option<(u16, u16)> {
-    let id = |name| hex(pci, name).and_then(|id| u16::try_from(id).ok());
-    id("vendor").zip(id("device")).filter(|(vendor, _)| ![0, u16::MAX].contains(vendor))
+    let vendor = u16::try_from(hex(pci, "vendor")?).ok()?;
+    let device = u16::try_from(hex(pci, "device")?).ok()?;
+    (![0, u16::MAX].contains(&vendor)).then_some((vendor, device))
 }
 
 fn bus_id(pci: &Element) -> Option<PciAddress> {
@@ -126,7 +127,7 @@ fn bus_id(pci: &Element) -> Option<PciAddress> {
 }
 
 fn is_switch(pci: &Element) -> bool {
-    hex(pci, "class").is_some_and(is_bridge) || pci.children("pci").next().is_some()
+    hex(pci, "class").is_some_and(is_bridge) || pci.has_child("pci")
 }
 
 /// Parses a hexadecimal number, `0x030200`.

@@ -80,11 +80,10 @@ impl<'p> Matching<'p> {
         // A given-up pair leads backwards. Paths cannot improve forever, since every matching so
         // far is the best of its size.
         while self.onward(&mut ways) | self.back(&mut ways) {}
-        let end = |nic: usize| {
+        let ends = (0..self.used.len()).filter_map(|nic| {
             let worth = *self.problem.uses[nic].get(self.used[nic])?;
             Some((ways.to_nic[nic]?.0 + worth, nic))
-        };
-        let ends = (0..self.used.len()).filter_map(end);
+        });
         // Of equal ends, the first wins.
         let (gain, end) = ends.reduce(|best, end| if end.0 > best.0 { end } else { best })?;
         (gain > Gain::default()).then(|| ways.path_to(end))?

@@ -133,18 +133,21 @@ impl Search<'_> {
 
     /// The gain of each NIC for one group.
     fn gains(&self, (at, group): (usize, &Group<'_>), plan: &PlanRequest) -> Vec<Option<Gain>> {
-        let near = |nic: PciAddress| {
-            let gpu = *group.gpus.first()?;
-            match group.tier {
-                Tier::Asked => self.reach(gpu, nic),
-                Tier::Rest => Nearness::new(self.topology.distance(gpu, nic)?),
-            }
-        };
         let nics = plan.nics.iter().enumerate();
         let gains = nics.map(|(index, nic)| {
-            Some(group.tier.near(near(*nic)?) + crossing(at, plan.per_group, index))
+            let near = self.nearness(group, *nic)?;
+            Some(group.tier.near(near) + crossing(at, plan.per_group, index))
         });
         gains.collect()
+    }
+
+    /// How near a NIC is to the GPU of a group; `None` if they cannot be paired.
+    fn nearness(&self, group: &Group<'_>, nic: PciAddress) -> Option<Nearness> {
+        let gpu = *group.gpus.first()?;
+        match group.tier {
+            Tier::Asked => self.reach(gpu, nic),
+            Tier::Rest => Nearness::new(self.topology.distance(gpu, nic)?),
+        }
     }
 
     /// Pairs in which several GPUs share a NIC. Compares the choices of NICs that differ in their

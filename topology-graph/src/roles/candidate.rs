@@ -91,17 +91,6 @@ pub(super) fn candidates(topology: &Topology) -> Vec<Candidate<'_>> {
     });
     let mut described: Vec<_> = described.collect();
     complete_silent(&mut described);
-    let rate = |facts: &NicFacts, model: Model| {
-        let own = facts.rate_megabits;
-        if facts.has_link() && own.is_some() {
-            return own;
-        }
-        let equal =
-            described.iter().filter(|(_, facts, other)| *other == model && facts.has_link());
-        let equal = equal.filter_map(|(_, facts, _)| facts.rate_megabits).max();
-        equal.or_else(|| model.nominal_rate()).or(own)
-    };
-    let gpus = || topology.gpus().iter().map(|gpu| gpu.address);
     nics.iter()
         .zip(&described)
         .map(|((address, vertex), (_, facts, model))| Candidate {
@@ -109,12 +98,31 @@ pub(super) fn candidates(topology: &Topology) -> Vec<Candidate<'_>> {
             vertex,
             facts: facts.clone(),
             model: *model,
-            rate: rate(facts, *model),
-            near: gpus()
-                .filter(|gpu| topology.path(*gpu, *address).satisfies(PathKind::Pxb))
-                .collect(),
+            rate: rate(facts, *model, &described),
+            near: gpus_near(topology, *address),
         })
         .collect()
+}
+
+/// The rate of a NIC; without a link, that of the others of its model.
+fn rate(
+    facts: &NicFacts,
+    model: Model,
+    described: &[(PciAddress, NicFacts, Model)],
+) -> Option<u32> {
+    let own = facts.rate_megabits;
+    if facts.has_link() && own.is_some() {
+        return own;
+    }
+    let equal = described.iter().filter(|(_, facts, other)| *other == model && facts.has_link());
+    let equal = equal.filter_map(|(_, facts, _)| facts.rate_megabits).max();
+    equal.or_else(|| model.nominal_rate()).or(own)
+}
+
+/// The GPUs that a NIC reaches without passing a host bridge.
+fn gpus_near(topology: &Topology, nic: PciAddress) -> BTreeSet<PciAddress> {
+    let gpus = topology.gpus().iter().map(|gpu| gpu.address);
+    gpus.filter(|gpu| topology.path(*gpu, nic).satisfies(PathKind::Pxb)).collect()
 }
 
 /// A device that does not answer the kernel shows no ports. It has the link type of others like it.

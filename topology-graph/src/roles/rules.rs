@@ -59,8 +59,10 @@ struct Rates {
 
 impl Rates {
     fn new(classes: &[Members<'_, '_>]) -> Self {
-        let rates = || classes.iter().map(|members| members.class.rate);
-        Self { fastest: rates().max().flatten(), are_known: rates().all(|rate| rate.is_some()) }
+        Self {
+            fastest: classes.iter().filter_map(|members| members.class.rate).max(),
+            are_known: classes.iter().all(|members| members.class.rate.is_some()),
+        }
     }
 }
 
@@ -98,25 +100,8 @@ impl Open<'_> {
         let is_only = classes.len() == 1;
         let why = best.reason(gpus, rates, is_only);
         let far = best.outliers(gpus);
-        let verdict = |nic: &Candidate<'_>| {
-            if far.contains(&nic.address) {
-                return storage(format!(
-                    "{}, but near no GPU, while the other {} are near all GPUs",
-                    best.class,
-                    best.nics.len() - far.len()
-                ));
-            }
-            if nic.class() == best.class {
-                return Verdict { role: NicRole::Compute, reason: why.clone() };
-            }
-            if best.is_slow_equal(nic) {
-                let reason = format!("{}, its model has {}", nic.class(), best.class);
-                return Verdict { role: NicRole::Compute, reason };
-            }
-            storage(format!("{}; the compute NICs have {}", nic.class(), best.class))
-        };
-        let decided: Verdicts = self.left.iter().map(|nic| (nic.address, verdict(nic))).collect();
-        self.decided.extend(decided);
+        let verdicts = self.left.iter().map(|nic| (nic.address, best.verdict(nic, &far, &why)));
+        self.decided.extend(verdicts);
         self.left.clear();
     }
 }
@@ -196,6 +181,25 @@ impl Members<'_, '_> {
         let near = self.nics.len() - far.len();
         let is_exception = self.is_near_all(gpus) && near > 1 && far.len() * 2 <= near;
         far.into_iter().filter(|_| is_exception).collect()
+    }
+
+    /// The role of a NIC if this class is the compute class: because of `why`, without `far`.
+    fn verdict(&self, nic: &Candidate<'_>, far: &BTreeSet<PciAddress>, why: &str) -> Verdict {
+        if far.contains(&nic.address) {
+            return storage(format!(
+                "{}, but near no GPU, while the other {} are near all GPUs",
+                self.class,
+                self.nics.len() - far.len()
+            ));
+        }
+        if nic.class() == self.class {
+            return Verdict { role: NicRole::Compute, reason: why.to_owned() };
+        }
+        if self.is_slow_equal(nic) {
+            let reason = format!("{}, its model has {}", nic.class(), self.class);
+            return Verdict { role: NicRole::Compute, reason };
+        }
+        storage(format!("{}; the compute NICs have {}", nic.class(), self.class))
     }
 
     /// Returns true for a NIC of the same model whose link came up with a lower rate, next to a GPU

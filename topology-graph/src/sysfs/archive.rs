@@ -72,10 +72,10 @@ impl Archive {
 
     /// The directory that contains `sys`: the archive's root, or its only top-level directory.
     pub(super) fn root(&self) -> Result<String, ArchiveError> {
-        let sys = |path: &&String| {
+        let sys = self.entries.keys().find(|path| {
             *path == "sys" || path.ends_with("/sys") && path.matches('/').count() == 1
-        };
-        let sys = self.entries.keys().find(sys).ok_or(ArchiveError::NoSysfs)?;
+        });
+        let sys = sys.ok_or(ArchiveError::NoSysfs)?;
         Ok(sys.strip_suffix("sys").unwrap_or_default().trim_end_matches('/').to_owned())
     }
 

@@ -41,10 +41,9 @@ pub(super) fn extended(sys: &mut Tree, path: &str) -> Extended {
     let file = format!("{path}/config");
     let list = list(sys, &file);
     // A port without ACS redirects nothing; a function without ATS does not translate.
-    let mut control = |capability| control(sys, &file, &list, capability);
     Extended {
-        acs: control(ACS).map(AcsControl),
-        ats_enabled: control(ATS).map(|control| control & ATS_ENABLE != 0),
+        acs: control(sys, &file, &list, ACS).map(AcsControl),
+        ats_enabled: control(sys, &file, &list, ATS).map(|control| control & ATS_ENABLE != 0),
     }
 }
 

@@ -35,8 +35,13 @@ fn gpu(proc: &mut Tree, name: &str) -> Option<GpuFacts> {
         return None;
     };
     let text = proc.text(&format!("{GPUS}/{name}/information")).unwrap_or_default();
-    let field = |key| field(&text, key).filter(|value| !value.contains(UNREAD)).map(str::to_owned);
-    Some(GpuFacts { address, uuid: field("GPU UUID"), model: field("Model"), drm_card: None })
+    let (uuid, model) = (known_field(&text, "GPU UUID"), known_field(&text, "Model"));
+    Some(GpuFacts { address, uuid, model, drm_card: None })
+}
+
+/// The value in a line, unless the driver has not read it yet.
+fn known_field(text: &str, key: &str) -> Option<String> {
+    field(text, key).filter(|value| !value.contains(UNREAD)).map(str::to_owned)
 }
 
 /// The value in a line `Key: \t value`.

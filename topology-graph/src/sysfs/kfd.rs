@@ -39,12 +39,13 @@ pub(super) fn read(sys: &mut Tree) -> Kfd {
 
 /// `None` for CPUs, which are nodes too, but without SIMD units.
 fn gpu(properties: &str) -> Option<GpuFacts> {
-    let value = |key| property(properties, key);
-    let place =
-        u32::try_from(value("location_id")?).ok().filter(|_| value("simd_count") != Some(0))?;
+    let place = u32::try_from(property(properties, "location_id")?).ok()?;
+    if property(properties, "simd_count") == Some(0) {
+        return None;
+    }
     let [_, _, bus, device] = place.to_be_bytes();
-    let domain = u32::try_from(value("domain").unwrap_or(0)).ok()?;
-    let unique_id = value("unique_id").filter(|id| *id != 0);
+    let domain = u32::try_from(property(properties, "domain").unwrap_or(0)).ok()?;
+    let unique_id = property(properties, "unique_id").filter(|id| *id != 0);
     Some(GpuFacts {
         address: PciAddress::new(domain, bus, device >> 3, device & 0b111)?,
         uuid: unique_id.map(|id| format!("{id:#018x}")),
@@ -65,7 +66,6 @@ fn xgmi(sys: &mut Tree, nodes: &BTreeMap<u64, GpuFacts>) -> Vec<XgmiLink> {
             }
         }
     }
-    let unknown_last = |value: Option<u32>| (value.is_none(), value);
     links.sort_unstable_by_key(|link| {
         (link.a, link.b, unknown_last(link.hops), unknown_last(link.bandwidth))
     });
@@ -73,15 +73,20 @@ fn xgmi(sys: &mut Tree, nodes: &BTreeMap<u64, GpuFacts>) -> Vec<XgmiLink> {
     links
 }
 
+/// A sort key.
+fn unknown_last(value: Option<u32>) -> (bool, Option<u32>) {
+    (value.is_none(), value)
+}
+
 fn link(properties: &str, nodes: &BTreeMap<u64, GpuFacts>) -> Option<XgmiLink> {
-    let value = |key| property(properties, key);
-    let end = |key| Some(nodes.get(&value(key)?)?.address);
-    let (from, to) = (end("node_from")?, end("node_to")?);
-    let weight = value("weight").filter(|weight| *weight > 0 && weight % WEIGHT_OF_HOP == 0);
+    let from = nodes.get(&property(properties, "node_from")?)?.address;
+    let to = nodes.get(&property(properties, "node_to")?)?.address;
+    let weight = property(properties, "weight");
+    let weight = weight.filter(|weight| *weight > 0 && weight % WEIGHT_OF_HOP == 0);
     let hops = weight.and_then(|weight| u32::try_from(weight / WEIGHT_OF_HOP).ok());
-    let bandwidth = value("max_bandwidth").filter(|megabytes| *megabytes > 0);
+    let bandwidth = property(properties, "max_bandwidth").filter(|megabytes| *megabytes > 0);
     let bandwidth = bandwidth.and_then(|megabytes| u32::try_from(megabytes).ok());
-    let is_xgmi = value("type") == Some(XGMI) && from != to;
+    let is_xgmi = property(properties, "type") == Some(XGMI) && from != to;
     is_xgmi.then_some(XgmiLink { a: from.min(to), b: from.max(to), hops, bandwidth })
 }
 

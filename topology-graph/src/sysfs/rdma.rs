@@ -36,21 +36,23 @@ pub(super) fn devices(sys: &mut Tree, unread_ports: &BTreeSet<String>) -> Vec<Rd
 fn device(sys: &mut Tree, name: String, verbs: &CharDevices, mad: &CharDevices) -> RdmaDevice {
     let path = format!("{DEVICES}/{name}");
     let place = sys.link(&path).or_else(|| sys.link(&format!("{path}/device")));
-    let named = |devices: &CharDevices, prefix: &str| {
-        let all = devices.get(&name).into_iter().flatten();
-        all.filter(|device| device.starts_with(prefix)).cloned().collect()
-    };
     RdmaDevice {
         pci: place.as_deref().and_then(pci_parent).or_else(|| soft_parent(sys, &path)),
         part: place.as_deref().and_then(scalable_function).map(str::to_owned),
         node_guid: sys.text(&format!("{path}/node_guid")).filter(|guid| !guid.is_empty()),
         sys_image_guid: guid(sys, &format!("{path}/sys_image_guid")),
         ports: Vec::new(),
-        uverbs: named(verbs, "uverbs"),
-        umad: named(mad, "umad"),
-        issm: named(mad, "issm"),
+        uverbs: owned_by(&name, verbs, "uverbs"),
+        umad: owned_by(&name, mad, "umad"),
+        issm: owned_by(&name, mad, "issm"),
         name,
     }
+}
+
+/// The character devices of an RDMA device whose names begin so.
+fn owned_by(name: &str, devices: &CharDevices, prefix: &str) -> Vec<String> {
+    let owned = devices.get(name).into_iter().flatten();
+    owned.filter(|device| device.starts_with(prefix)).cloned().collect()
 }
 
 /// The PCI function of the interface below a soft RDMA device: such a device has no parent, but
@@ -80,10 +82,9 @@ fn ports(sys: &mut Tree, path: &str) -> Vec<RdmaPort> {
 
 fn port(sys: &mut Tree, ports: &str, number: u32) -> RdmaPort {
     let link_layer = link_layer(sys, &format!("{ports}/{number}/link_layer"));
-    // On other ports the GIDs are IP addresses.
-    let gid = || sys.text(&format!("{ports}/{number}/gids/0"));
     let is_infiniband = link_layer == Some(LinkLayer::InfiniBand);
-    let gid = is_infiniband.then(gid).flatten();
+    // On other ports the GIDs are IP addresses.
+    let gid = is_infiniband.then(|| sys.text(&format!("{ports}/{number}/gids/0"))).flatten();
     RdmaPort {
         number,
         state: sys.parsed(&format!("{ports}/{number}/state"), port_state),

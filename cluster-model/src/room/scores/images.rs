@@ -48,10 +48,8 @@ impl Images {
         reason = "kube-scheduler computes with the same conversions"
     )]
     fn spread(&self, image: &str, size: i64) -> i64 {
-        let has = |own: &&Option<HashMap<String, i64>>| {
-            own.as_ref().is_some_and(|own| own.contains_key(image))
-        };
-        let nodes = self.on_nodes.values().filter(has).count();
+        let known = self.on_nodes.values().flatten();
+        let nodes = known.filter(|own| own.contains_key(image)).count();
         (size as f64 * (nodes as f64 / self.on_nodes.len() as f64)) as i64
     }
 }

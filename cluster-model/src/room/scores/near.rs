@@ -72,9 +72,9 @@ impl Domains<'_> {
 fn compared(points: Vec<i64>) -> Vec<i64> {
     let most = points.iter().copied().max().unwrap_or_default();
     let least = points.iter().copied().min().unwrap_or_default();
-    let part = |points: i64| (points - least) as f64 / (most - least) as f64;
-    points
-        .into_iter()
-        .map(|it| if most > least { (MOST as f64 * part(it)) as i64 } else { 0 })
-        .collect()
+    if most == least {
+        return vec![0; points.len()];
+    }
+    let parts = points.into_iter().map(|it| (it - least) as f64 / (most - least) as f64);
+    parts.map(|part| (MOST as f64 * part) as i64).collect()
 }

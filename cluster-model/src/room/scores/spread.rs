@@ -3,7 +3,6 @@
 
 use super::MOST;
 use crate::room::spread_constraint::Spread;
-use crate::room::terms::Labels;
 use crate::room::{Ask, Room};
 use crate::view::ClusterView;
 use k8s_openapi::api::core::v1::Pod;
@@ -104,13 +103,13 @@ impl Room<'_> {
 
     /// How many pods on each node a constraint counts.
     fn pods_of(&self, spread: &Spread, ask: &Ask) -> BTreeMap<&str, i64> {
-        let counts = |namespace: &str, labels: &Labels| {
-            spread.term.matches(&ask.namespace, (namespace, labels), self.view)
-        };
         let mut all: BTreeMap<&str, i64> = BTreeMap::new();
         for (node, key, pod) in self.nodes.pods() {
-            let is_counted = !pod.is_ending && !self.is_away(key, pod, ask);
-            if is_counted && counts(&key.namespace, &pod.labels) {
+            let subject = (&*key.namespace, &*pod.labels);
+            if !pod.is_ending
+                && !self.is_away(key, pod, ask)
+                && spread.term.matches(&ask.namespace, subject, self.view)
+            {
                 *all.entry(node).or_default() += 1;
             }
         }
@@ -162,6 +161,10 @@ fn inverted(scores: Vec<Option<f64>>) -> Vec<i64> {
         scores.into_iter().map(|score| score.map(|score| score.round() as i64)).collect();
     let most = scores.iter().copied().flatten().max().unwrap_or_default();
     let least = scores.iter().copied().flatten().min().unwrap_or_default();
-    let points = |score: i64| if most == 0 { MOST } else { MOST * (most + least - score) / most };
-    scores.into_iter().map(|score| score.map_or(0, points)).collect()
+    let points = scores.into_iter().map(|score| match score {
+        None => 0,
+        Some(_) if most == 0 => MOST,
+        Some(score) => MOST * (most + least - score) / most,
+    });
+    points.collect()
 }

@@ -21,9 +21,10 @@ impl Room<'_> {
             new.extend(attached(asked, &ask.namespace, volumes).map(|volume| (volume, asked)));
         }
         let on_node = volumes.on_node(&node.name);
-        let is_missing = |driver: &str| volumes.knows_nodes() && lacks(on_node, driver, volumes);
-        if let Some((_, asked)) = new.iter().find(|((driver, _), _)| is_missing(driver)) {
-            return Some(asked.why_not(VolumeProblem::NoDriver));
+        for ((driver, _), asked) in &new {
+            if volumes.knows_nodes() && lacks(on_node, driver, volumes) {
+                return Some(asked.why_not(VolumeProblem::NoDriver));
+            }
         }
         let limits = limits(on_node);
         if limits.is_empty() {
@@ -36,12 +37,10 @@ impl Room<'_> {
             driver_of(volumes.volume(name)?)?;
             Some((&*attachment.spec.attacher, name.to_owned()))
         }));
-        let of_driver = |driver: &str| {
-            there.iter().filter(|it| it.0 == driver).count()
-                + new.keys().filter(|it| it.0 == driver).count()
-        };
         let over = new.iter().find(|((driver, _), _)| {
-            limits.get(driver).is_some_and(|limit| of_driver(driver) > *limit)
+            let Some(limit) = limits.get(driver) else { return false };
+            let of_driver = there.iter().chain(new.keys()).filter(|it| it.0 == *driver);
+            of_driver.count() > *limit
         });
         over.map(|(_, asked)| asked.why_not(VolumeProblem::TooMany))
     }

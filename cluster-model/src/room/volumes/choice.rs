@@ -56,10 +56,9 @@ impl<'k> Open<'k> {
         let class = wish.class.as_deref().and_then(|name| volumes.class(name));
         // The volume of a claim that does not exist yet can still be made.
         let is_planned = claim.is_none_or(|claim| claim.metadata.uid.is_none());
-        let waits = |class: &&StorageClass| {
-            is_planned || class.volume_binding_mode.as_deref() == Some(LATE)
-        };
-        let class = class.filter(waits).ok_or(VolumeProblem::Unbound)?;
+        let class = class
+            .filter(|it| is_planned || it.volume_binding_mode.as_deref() == Some(LATE))
+            .ok_or(VolumeProblem::Unbound)?;
         let selected = claim.and_then(|claim| annotation(claim, SELECTED));
         Ok(Self { asked, key, wish, class, selected })
     }
@@ -129,9 +128,10 @@ impl<'r> Room<'r> {
                 return Err(asked.why_not(problem));
             }
         }
-        let is_elsewhere = |open: &&Open<'_>| open.selected.is_some_and(|it| it != &*node.name);
-        if let Some(open) = resolved.open.iter().find(is_elsewhere) {
-            return Err(open.asked.why_not(VolumeProblem::Elsewhere));
+        for open in &resolved.open {
+            if open.selected.is_some_and(|it| it != &*node.name) {
+                return Err(open.asked.why_not(VolumeProblem::Elsewhere));
+            }
         }
         let mut all: Vec<Chosen<'o, 'k>> = Vec::new();
         for open in &resolved.open {
@@ -172,17 +172,18 @@ fn free_for<'k>(
     if open.selected.is_some() {
         return None;
     }
-    let is_taken = |volume: &PersistentVolume| {
-        let mut names = taken.iter().filter_map(|it| it.volume?.metadata.name.as_deref());
-        names.any(|name| volume.metadata.name.as_deref() == Some(name))
-    };
     let serving = volumes.all().filter(|volume| open.wish.is_served_by(volume, &open.key));
-    let serving = serving.filter(|volume| is_selected(volume, node) && !is_taken(volume));
+    let serving = serving.filter(|volume| is_selected(volume, node) && !is_taken(volume, taken));
     serving.min_by_key(|volume| {
         let spec = volume.spec.as_ref();
         let of = spec.and_then(|spec| spec.claim_ref.as_ref());
         (Reverse(of.is_some_and(|of| is_of(of, &open.key))), spec.and_then(size))
     })
+}
+
+fn is_taken(volume: &PersistentVolume, taken: &[Chosen<'_, '_>]) -> bool {
+    let mut names = taken.iter().filter_map(|it| it.volume?.metadata.name.as_deref());
+    names.any(|name| volume.metadata.name.as_deref() == Some(name))
 }
 
 impl Chosen<'_, '_> {

@@ -5,7 +5,6 @@ use super::choice::Chosen;
 use super::{ResolvedVolumes, is_in_zone, is_selected};
 use crate::room::{Places, Room};
 use dra_allocator::node::Node;
-use k8s_openapi::api::core::v1::PersistentVolume;
 use std::collections::BTreeSet;
 
 /// Where a volume can be used.
@@ -56,16 +55,15 @@ impl Room<'_> {
     }
 
     fn reach(&self, node: &Node, chosen: &Chosen<'_, '_>) -> Reach {
-        let name = |volume: &PersistentVolume| volume.metadata.name.clone().unwrap_or_default();
         if let Some(volume) = chosen.volume() {
-            return Reach::Volume(name(volume));
+            return Reach::Volume(volume.metadata.name.clone().unwrap_or_default());
         }
         let drivers = self.view.volumes().on_node(&node.name);
         let mut drivers = drivers.into_iter().flat_map(|node| &node.spec.drivers);
         let driver = drivers.find(|driver| driver.name == chosen.provisioner());
         let keys = driver.and_then(|driver| driver.topology_keys.as_ref()).into_iter().flatten();
-        let label = |key: &String| (key.clone(), node.label(key).map(str::to_owned));
-        Reach::Labels(keys.map(label).collect())
+        let labels = keys.map(|key| (key.clone(), node.label(key).map(str::to_owned)));
+        Reach::Labels(labels.collect())
     }
 
     fn is_reached(&self, node: &str, reached: &[Reach]) -> bool {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::super::error::{AllocateError, Failure, SelectorFailure};
 use super::super::problem::Problem;
+use crate::budget::Budget;
 use crate::cel::Selector;
-use crate::device::AttributeValue;
+use crate::device::{AttributeValue, Device};
 use crate::hash::HashMap;
 
 /// Derived attributes by candidate and expression.
@@ -29,15 +30,24 @@ impl Derived {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
                 let device = problem.candidates[candidate].device;
-                let failure =
-                    |source| AllocateError::DerivedAttribute { name: name.clone(), source };
-                let compiled = selector.compiled(problem.budget);
-                let compiled = compiled.map_err(|e| failure(SelectorFailure::Compile(e)))?;
-                let value = compiled.attribute(device, problem.budget).map_err(|source| {
-                    failure(SelectorFailure::Runtime { device: device.id.clone(), source })
+                let value = compute(selector, device, problem.budget);
+                let value = value.map_err(|source| AllocateError::DerivedAttribute {
+                    name: name.clone(),
+                    source,
                 })?;
                 Ok(entry.insert(value))
             }
         }
     }
+}
+
+fn compute(
+    selector: &Selector,
+    device: &Device,
+    budget: &Budget<'_>,
+) -> Result<AttributeValue, SelectorFailure> {
+    let compiled = selector.compiled(budget).map_err(SelectorFailure::Compile)?;
+    compiled
+        .attribute(device, budget)
+        .map_err(|source| SelectorFailure::Runtime { device: device.id.clone(), source })
 }

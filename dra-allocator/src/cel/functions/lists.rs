@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use crate::cel::error::RuntimeError;
 use crate::cel::function::{Evaluated, Function, global, method, no_such_overload};
-use crate::cel::order::order;
+use crate::cel::order::{compare, order};
 use crate::cel::value::Value;
 use crate::device::Device;
 
@@ -96,16 +96,15 @@ fn range(arguments: &[Value], _: &Device) -> Evaluated {
 /// are never included.
 fn includes(arguments: &[Value], _: &Device) -> Evaluated {
     let [target, item] = arguments else { return Err(no_such_overload()) };
-    let equal = |value: &Value| value.equals(item).unwrap_or(false);
     Ok(match target {
-        Value::List(values) => values.iter().any(equal),
-        value => equal(value),
+        Value::List(values) => values.iter().any(|value| is_equal(value, item)),
+        value => is_equal(value, item),
     }
     .into())
 }
 
-fn compare(a: &Value, b: &Value) -> Result<Option<Ordering>, RuntimeError> {
-    order(a, b).ok_or_else(no_such_overload)
+fn is_equal(value: &Value, item: &Value) -> bool {
+    value.equals(item).unwrap_or(false)
 }
 
 fn is_sorted(arguments: &[Value], _: &Device) -> Evaluated {
@@ -145,7 +144,7 @@ fn index(position: Option<usize>) -> Value {
 fn index_of(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
         [Value::List(values), item] => {
-            Ok(index(values.iter().position(|value| value.equals(item).unwrap_or(false))))
+            Ok(index(values.iter().position(|value| is_equal(value, item))))
         }
         [Value::String(text), Value::String(part)] => Ok(index(first_at(text, part, 0))),
         [Value::String(text), Value::String(part), Value::Int(start)] => {
@@ -167,7 +166,7 @@ fn first_at(text: &str, part: &str, start: usize) -> Option<usize> {
 fn last_index_of(arguments: &[Value], _: &Device) -> Evaluated {
     match arguments {
         [Value::List(values), item] => {
-            Ok(index(values.iter().rposition(|value| value.equals(item).unwrap_or(false))))
+            Ok(index(values.iter().rposition(|value| is_equal(value, item))))
         }
         [Value::String(text), Value::String(part)] => {
             Ok(index(text.rfind(&**part).map(|offset| text[..offset].chars().count())))

@@ -71,32 +71,30 @@ fn of_url(arguments: &[Value], map: fn(&Url) -> String) -> Evaluated {
 
 /// Parses an address; rejects IPv4-mapped IPv6 addresses.
 fn address(text: &str) -> Result<IpAddr, RuntimeError> {
-    let invalid = |problem: &str| {
-        RuntimeError::invalid(format!(
-            "IP Address {text:?} parse error during conversion: {problem}"
-        ))
-    };
-    match text.parse().map_err(|_| invalid("unable to parse IP"))? {
+    match text.parse().map_err(|_| invalid_address(text, "unable to parse IP"))? {
         IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Err(invalid("IPv4-mapped IPv6 address is not allowed"))
+            Err(invalid_address(text, "IPv4-mapped IPv6 address is not allowed"))
         }
         address => Ok(address),
     }
 }
 
+fn invalid_address(text: &str, problem: &str) -> RuntimeError {
+    RuntimeError::invalid(format!("IP Address {text:?} parse error during conversion: {problem}"))
+}
+
 fn network(text: &str) -> Result<Cidr, RuntimeError> {
-    let invalid = || {
-        RuntimeError::invalid(format!(
-            "CIDR {text:?} network address parse error during conversion"
-        ))
-    };
-    let (address_text, prefix) = text.split_once('/').ok_or_else(invalid)?;
+    let (address_text, prefix) = text.split_once('/').ok_or_else(|| invalid_network(text))?;
     let address = address(address_text)?;
     let digits = !prefix.is_empty() && prefix.bytes().all(|digit| digit.is_ascii_digit());
     let plain = prefix == "0" || !prefix.starts_with('0');
     let most = if address.is_ipv4() { 32 } else { 128 };
     let prefix = prefix.parse().ok().filter(|prefix| digits && plain && *prefix <= most);
-    Ok(Cidr { address, prefix: prefix.ok_or_else(invalid)? })
+    Ok(Cidr { address, prefix: prefix.ok_or_else(|| invalid_network(text))? })
+}
+
+fn invalid_network(text: &str) -> RuntimeError {
+    RuntimeError::invalid(format!("CIDR {text:?} network address parse error during conversion"))
 }
 
 fn is_link_local_multicast(address: &IpAddr) -> bool {
@@ -145,23 +143,22 @@ fn url(text: &str) -> Result<Url, RuntimeError> {
         let refusal = format!("the URL {text:?} is not supported here");
         return Err(RuntimeError::new(ErrorClass::Unsupported, refusal));
     }
-    let invalid = || RuntimeError::invalid(format!("URL parse error during conversion: {text:?}"));
     let (rest, query) = text.split_once('?').unwrap_or((text, ""));
     let query = query.to_owned();
     if rest.starts_with('/') && !rest.starts_with("//") {
         let (scheme, host) = Default::default();
         return Ok(Url { scheme, host, path: rest.to_owned(), query });
     }
-    let (scheme, rest) = rest.split_once("://").ok_or_else(invalid)?;
+    let (scheme, rest) = rest.split_once("://").ok_or_else(|| invalid_url(text))?;
     let letters = scheme.bytes().all(|c| c.is_ascii_alphanumeric() || b"+-.".contains(&c));
     if !letters || !scheme.starts_with(|first: char| first.is_ascii_alphabetic()) {
-        return Err(invalid());
+        return Err(invalid_url(text));
     }
     let path_at = rest.find('/').unwrap_or(rest.len());
     let (host, path) = rest.split_at(path_at);
     let port = host.split_once(':').map_or("", |(_, port)| port);
     if !port.bytes().all(|digit| digit.is_ascii_digit()) {
-        return Err(invalid());
+        return Err(invalid_url(text));
     }
     Ok(Url {
         scheme: scheme.to_ascii_lowercase(),
@@ -169,4 +166,8 @@ fn url(text: &str) -> Result<Url, RuntimeError> {
         path: path.to_owned(),
         query,
     })
+}
+
+fn invalid_url(text: &str) -> RuntimeError {
+    RuntimeError::invalid(format!("URL parse error during conversion: {text:?}"))
 }

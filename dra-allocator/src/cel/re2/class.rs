@@ -202,13 +202,16 @@ fn character(cursor: &mut Cursor<'_>, start: &str) -> Result<u32, SyntaxError> {
 
 /// The characters in a range of code points, without surrogates.
 fn scalars(from: u32, to: u32) -> ClassUnicode {
-    let is_surrogate = |number: u32| (0xd800..0xe000).contains(&number);
     let from = char::from_u32(if is_surrogate(from) { 0xe000 } else { from });
     let to = char::from_u32(if is_surrogate(to) { 0xd7ff } else { to });
     match (from, to) {
         (Some(from), Some(to)) if from <= to => of_ranges(&[(from, to)]),
         _ => ClassUnicode::empty(),
     }
+}
+
+fn is_surrogate(number: u32) -> bool {
+    (0xd800..0xe000).contains(&number)
 }
 
 /// Negates a class.

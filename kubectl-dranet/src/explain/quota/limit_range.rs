@@ -64,28 +64,20 @@ fn of_container(container: &Container) -> Asked {
 
 /// The first of its bounds that does not hold.
 fn violated(item: &LimitRangeItem, asked: &Asked) -> Option<String> {
-    let bounds = |list: &Option<BTreeMap<String, Quantity>>| list.clone().unwrap_or_default();
     let of = &item.type_;
-    let least = bounds(&item.min).into_iter().find_map(|(name, bound)| {
-        let why = asked.below(&name, &bound)?;
-        Some(format!("minimum {name} usage per {of} is {}{why}", printed(&bound)))
+    let least = item.min.iter().flatten().filter_map(|(name, bound)| {
+        let why = asked.below(name, bound)?;
+        Some(format!("minimum {name} usage per {of} is {}{why}", printed(bound)))
     });
-    let most = || {
-        bounds(&item.max).into_iter().find_map(|(name, bound)| {
-            let why = asked.above(&name, &bound)?;
-            Some(format!("maximum {name} usage per {of} is {}{why}", printed(&bound)))
-        })
-    };
-    let ratio = || {
-        bounds(&item.max_limit_request_ratio).into_iter().find_map(|(name, bound)| {
-            let why = asked.beyond_ratio(&name, &bound)?;
-            Some(format!(
-                "{name} max limit to request ratio per {of} is {}, but {why}",
-                printed(&bound)
-            ))
-        })
-    };
-    least.or_else(most).or_else(ratio)
+    let most = item.max.iter().flatten().filter_map(|(name, bound)| {
+        let why = asked.above(name, bound)?;
+        Some(format!("maximum {name} usage per {of} is {}{why}", printed(bound)))
+    });
+    let ratio = item.max_limit_request_ratio.iter().flatten().filter_map(|(name, bound)| {
+        let why = asked.beyond_ratio(name, bound)?;
+        Some(format!("{name} max limit to request ratio per {of} is {}, but {why}", printed(bound)))
+    });
+    least.chain(most).chain(ratio).next()
 }
 
 impl Asked {

@@ -7,7 +7,6 @@ use cluster_model::view::{ClusterView, ObjectKey};
 use dra_allocator::Quantity as Parsed;
 use dra_allocator::quantity::Format;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceQuota};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -24,20 +23,17 @@ pub(super) fn refusal(quota: &ResourceQuota, pod: &Pod, view: &ClusterView) -> O
             "quota `{name}` refuses it: it limits {key}, and a container of the pod does not set it"
         ));
     }
-    let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
-    let (limit, used) = (Amounts::new(Some(hard)), Amounts::new(used));
+    let of_status = quota.status.as_ref().and_then(|status| status.used.as_ref());
+    let (limit, used) = (Amounts::new(Some(hard)), Amounts::new(of_status));
     let mut needed = needed(pod).into_iter();
     let (key, _) = needed.find(|(key, amount)| {
         hard.contains_key(key) && *amount > 0 && used.get(key) + amount > limit.get(key)
     })?;
-    let at = |list: Option<&BTreeMap<String, Quantity>>| {
-        list.and_then(|list| list.get(&key)).map_or_else(|| "0".to_owned(), printed)
-    };
-    let of_status = quota.status.as_ref().and_then(|status| status.used.as_ref());
+    let in_use = of_status.and_then(|used| used.get(&key));
+    let in_use = in_use.map_or_else(|| "0".to_owned(), printed);
     Some(format!(
-        "quota `{name}` refuses it: {key} is limited to {}, and {} are in use",
-        at(Some(hard)),
-        at(of_status)
+        "quota `{name}` refuses it: {key} is limited to {}, and {in_use} are in use",
+        printed(&hard[&key])
     ))
 }
 
@@ -102,13 +98,16 @@ fn is_unset(key: &str, spec: &PodSpec) -> bool {
         Some(("requests", name)) => (false, name),
         _ => (false, key),
     };
-    let has = |container: &Container| {
-        container.resources.as_ref().is_some_and(|resources| {
-            let (limits, requests) = (&resources.limits, &resources.requests);
-            // A limit alone is the request too.
-            let lists = if of_limits { [limits, limits] } else { [requests, limits] };
-            lists.into_iter().flatten().any(|list| list.contains_key(name))
-        })
-    };
-    MUST_BE_SET.contains(&name) && spec.resources.is_none() && !main_first(spec).all(has)
+    MUST_BE_SET.contains(&name)
+        && spec.resources.is_none()
+        && !main_first(spec).all(|container| sets(container, name, of_limits))
+}
+
+/// Whether a container sets a limit, or otherwise a request.
+fn sets(container: &Container, name: &str, is_limit: bool) -> bool {
+    let Some(resources) = &container.resources else { return false };
+    let (limits, requests) = (&resources.limits, &resources.requests);
+    // A limit alone is the request too.
+    let lists = if is_limit { [limits, limits] } else { [requests, limits] };
+    lists.into_iter().flatten().any(|list| list.contains_key(name))
 }

@@ -168,11 +168,8 @@ impl Watched {
     /// Reads what is not watched.
     pub(super) fn new(args: &UiArgs, cluster: &Cluster, source: &Source) -> anyhow::Result<Self> {
         let watched = [PODS, QUOTAS, LIMIT_RANGES];
-        let is_read = |query: &crate::kinds::Query| {
-            !VIEW.contains(&query.kind) && !watched.contains(&query.kind)
-        };
         let mut queries = source::of_admission(&args.admission, &BTreeSet::new());
-        queries.retain(is_read);
+        queries.retain(|query| !VIEW.contains(&query.kind) && !watched.contains(&query.kind));
         queries.extend(source::of_preemption(&args.admission.admission_namespace));
         let mut once = source.read(&queries, KINDS)?;
         for kind in USE.into_iter().chain([PODS]) {
@@ -195,6 +192,10 @@ impl Watched {
 
     pub(super) fn view(&self) -> Arc<ClusterView> {
         self.view.read()
+    }
+
+    fn sink(&self) -> Kept {
+        Kept { view: self.view.clone(), rest: Arc::clone(&self.rest) }
     }
 
     /// The cluster as it is now, as the other commands read it.
@@ -275,14 +276,18 @@ pub(super) async fn follow(
     })
     .await;
     tasks.spawn(kinds);
-    let kept = || Kept { view: watched.view.clone(), rest: Arc::clone(&watched.rest) };
     let living = Config::default().fields(HAS_NOT_ENDED);
-    tasks.spawn(follow_into(Api::<Pod>::all(client.clone()), living, kept(), listed.clone()));
+    tasks.spawn(follow_into(
+        Api::<Pod>::all(client.clone()),
+        living,
+        watched.sink(),
+        listed.clone(),
+    ));
     let all = Api::<Node>::all(client.clone());
-    tasks.spawn(follow_into(all, Config::default(), kept(), listed.clone()));
+    tasks.spawn(follow_into(all, Config::default(), watched.sink(), listed.clone()));
     // A user may be without the right to see these: then they never limit anything here.
-    limits::<ResourceQuota>(&mut tasks, &client, kept());
-    limits::<LimitRange>(&mut tasks, &client, kept());
+    limits::<ResourceQuota>(&mut tasks, &client, watched.sink());
+    limits::<LimitRange>(&mut tasks, &client, watched.sink());
     drop(listed);
     // Every watch drops its value when its list is complete.
     while lists.recv().await.is_some() {}
@@ -319,14 +324,14 @@ async fn keep_up(
         let seen = watched.view.read().revision();
         let is_old = counted.is_none_or(|at| at.elapsed() >= ROOM_PERIOD);
         let (on, to) = (Arc::clone(&watched), Arc::clone(&site));
-        let work = move || {
+        let work = tokio::task::spawn_blocking(move || {
             on.refresh(&to, &mut looked_at);
             if is_due && is_old {
                 on.count(&to);
             }
             looked_at
-        };
-        let Ok(returned) = tokio::task::spawn_blocking(work).await else { return };
+        });
+        let Ok(returned) = work.await else { return };
         looked_at = returned;
         if is_due && is_old {
             (counted, is_due) = (Some(Instant::now()), false);

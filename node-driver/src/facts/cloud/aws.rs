@@ -17,9 +17,10 @@ pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, Met
         )
         .await?;
     let headers = [token];
-    let text = async |path| service.text(path, &headers).await;
+    let instance_type = service.text("/latest/meta-data/instance-type", &headers).await?;
+    let placement_group = service.text("/latest/meta-data/placement/group-name", &headers).await?;
     Ok(CloudMetadata::new([
-        (attribute::AWS_INSTANCE_TYPE, text("/latest/meta-data/instance-type").await?),
-        (attribute::AWS_PLACEMENT_GROUP, text("/latest/meta-data/placement/group-name").await?),
+        (attribute::AWS_INSTANCE_TYPE, instance_type),
+        (attribute::AWS_PLACEMENT_GROUP, placement_group),
     ]))
 }

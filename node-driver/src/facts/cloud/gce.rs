@@ -11,12 +11,12 @@ use publication::cloud::CloudMetadata;
 
 pub(super) async fn read(service: &MetadataService) -> Result<CloudMetadata, MetadataError> {
     let headers = [header("metadata-flavor", "Google")];
-    let text = async |path: &str| {
-        service.text(&format!("/computeMetadata/v1/instance/{path}"), &headers).await
-    };
-    let machine_type = text("machine-type").await?;
+    let machine_type = service.text("/computeMetadata/v1/instance/machine-type", &headers).await?;
     let machine_type = machine_type.and_then(|name| Some(name.rsplit('/').next()?.to_owned()));
-    let physical_host = text("attributes/physical_host").await?.unwrap_or_default();
+    let physical_host = service
+        .text("/computeMetadata/v1/instance/attributes/physical_host", &headers)
+        .await?
+        .unwrap_or_default();
     let mut place = physical_host.trim_matches('/').split('/').map(str::to_owned);
     Ok(CloudMetadata::new([
         (attribute::GCE_MACHINE_TYPE, machine_type),

@@ -84,6 +84,10 @@ pub enum MetadataError {
 }
 
 impl MetadataError {
+    fn unreachable(url: &str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unreachable { url: url.to_owned(), source: source.into() }
+    }
+
     /// Whether the same request may succeed a moment later. A service that is busy or
     /// about to be updated answers 410, 429 or 5xx (Azure documentation).
     pub(crate) fn is_passing(&self) -> bool {
@@ -222,17 +226,16 @@ impl MetadataService {
         *request.method_mut() = method.clone();
         *request.uri_mut() = uri;
         request.headers_mut().extend(headers.iter().cloned());
-        let unreachable = |source: Box<dyn Error + Send + Sync>| MetadataError::Unreachable {
-            url: url.to_owned(),
-            source,
-        };
-        let response =
-            self.client.request(request).await.map_err(|error| unreachable(error.into()))?;
+        let response = self
+            .client
+            .request(request)
+            .await
+            .map_err(|error| MetadataError::unreachable(url, error))?;
         let status = response.status();
         if !status.is_success() {
             return Err(MetadataError::Refused { url: url.to_owned(), status });
         }
         let body = Limited::new(response.into_body(), MAX_BODY_BYTES).collect().await;
-        Ok(body.map_err(unreachable)?.to_bytes())
+        Ok(body.map_err(|error| MetadataError::unreachable(url, error))?.to_bytes())
     }
 }

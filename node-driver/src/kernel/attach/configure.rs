@@ -65,9 +65,8 @@ pub(super) fn configure(
         let before = same_network::apart(plan, known, &kept);
         for (link, apart) in plan.links().zip(&before).filter(|(link, _)| due.contains(&link.name))
         {
-            let gone = || AttachError::Gone { link: link.name.to_string() };
-            let found = in_pod(&inside, link, links).ok_or_else(gone)?;
-            let found = by_index(&handle, found.header.index).await?.ok_or_else(gone)?;
+            let found = find(&handle, &inside, link, links).await?;
+            let found = found.ok_or_else(|| AttachError::Gone { link: link.name.to_string() })?;
             let lease = configure_link(&handle, link, apart, &found, asked).await?;
             leases.extend(lease.map(|lease| (link.name.clone(), lease)));
         }
@@ -89,14 +88,29 @@ async fn separate_leased(
 ) -> Result<(), AttachError> {
     let inside = inside(handle).await?;
     for (link, (before, now)) in plan.links().zip(before.iter().zip(now)) {
-        let Some(found) = in_pod(&inside, link, links).filter(|_| before != now) else { continue };
-        let Some(found) = by_index(handle, found.header.index).await? else { continue };
+        if before == now {
+            continue;
+        }
+        let Some(found) = find(handle, &inside, link, links).await? else { continue };
         let (name, NetworkConfig { routes, rules, .. }) = (name_of(&found), &now.config);
         ip_settings::set(handle, name, &found, &now.settings, sysctl).await?;
         add_routes(handle, link, found.header.index, routes).await?;
         add_rules(handle, name, rules).await?;
     }
     Ok(())
+}
+
+/// Finds an interface in the pod, with all of its properties.
+async fn find(
+    handle: &Handle,
+    inside: &[LinkMessage],
+    link: &PlannedLink,
+    indices: &Indices,
+) -> Result<Option<LinkMessage>, AttachError> {
+    match in_pod(inside, link, indices) {
+        Some(found) => by_index(handle, found.header.index).await,
+        None => Ok(None),
+    }
 }
 
 /// Configures one interface. Returns a lease that was given now, not a known one.
@@ -158,9 +172,7 @@ fn possible(
     if of_ipv6.peek().is_none() || ip_settings::enable_ipv6(name, sysctl) {
         return Ok(config.clone());
     }
-    let is_the_hosts =
-        |prefix: &IpPrefix| link.host.addresses.iter().any(|address| address.prefix == *prefix);
-    if let Some(asked) = of_ipv6.find(|prefix| !is_the_hosts(prefix)) {
+    if let Some(asked) = of_ipv6.find(|prefix| link.host.address(**prefix).is_none()) {
         return Err(AttachError::NoIpv6 { link: name.to_owned(), address: *asked });
     }
     tracing::warn!(name, "The pod's network has no IPv6; the host's IPv6 addresses are left out");
@@ -211,8 +223,7 @@ async fn set_properties(
 
 /// An address of the host with all of its properties, as far as they are not of the host alone.
 fn pod_address(link: &PlannedLink, prefix: IpPrefix) -> HostAddress {
-    let mut of_host = link.host.addresses.iter().filter(|_| link.child.is_none());
-    let of_host = of_host.find(|address| address.prefix == prefix).cloned();
+    let of_host = link.host.address(prefix).filter(|_| link.child.is_none()).cloned();
     let address = of_host.unwrap_or_else(|| HostAddress::new(prefix));
     let no_dad = if prefix.address.is_ipv6() { NO_DAD } else { 0 };
     // The label begins with the host's name for the interface, and nobody in the pod would renew it.

@@ -192,9 +192,10 @@ impl Abilities {
     /// Checks, after the kernel has accepted the settings, that all of them are in
     /// effect.
     fn check(&self, link: &str, settings: &EthtoolConfig) -> Result<(), EthtoolError> {
-        let is_other =
-            |name: &String, on: bool| self.features.get(name).is_some_and(|it| it.active != on);
-        let kept = settings.features.iter().find(|(name, on)| is_other(name, **on));
+        let kept = settings
+            .features
+            .iter()
+            .find(|(name, on)| self.features.get(*name).is_some_and(|it| it.active != **on));
         kept.map_or(Ok(()), |(name, on)| {
             let (link, name) = (link.to_owned(), name.clone());
             Err(EthtoolError::KeptFeature { link, name, asked: OnOff(*on) })

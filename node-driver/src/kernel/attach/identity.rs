@@ -47,11 +47,18 @@ pub(super) fn has_alias(link: &LinkMessage, alias: &str) -> bool {
 /// identified by its kind and its index or name, because the host controls names there.
 pub(super) fn at_home<'l>(links: &'l [LinkMessage], host: &HostLink) -> Option<&'l LinkMessage> {
     let identity = &host.identity;
-    let candidates = || links.iter().filter(|link| identity.is(&self::identity(link)));
-    let nearest = candidates()
+    let nearest = candidates(links, identity)
         .find(|link| link.header.index == identity.index)
-        .or_else(|| candidates().find(|link| name_of(link) == host.name));
-    nearest.or_else(|| candidates().next().filter(|_| identity.is_of_hardware()))
+        .or_else(|| candidates(links, identity).find(|link| name_of(link) == host.name));
+    nearest.or_else(|| candidates(links, identity).next().filter(|_| identity.is_of_hardware()))
+}
+
+/// The interfaces that may be this one.
+fn candidates<'l>(
+    links: &'l [LinkMessage],
+    identity: &LinkIdentity,
+) -> impl Iterator<Item = &'l LinkMessage> {
+    links.iter().filter(move |link| identity.is(&self::identity(link)))
 }
 
 /// Finds the claim's interface among those of the pod's namespace, by hardware and recorded index. A
@@ -67,10 +74,9 @@ pub(super) fn in_pod<'l>(
     }
     let identity = &link.host.identity;
     let index = indices.get(&link.name).copied();
-    let candidates = || links.iter().filter(|found| identity.is(&self::identity(found)));
-    candidates()
+    candidates(links, identity)
         .find(|found| Some(found.header.index) == index)
-        .or_else(|| candidates().next().filter(|_| identity.is_of_hardware()))
+        .or_else(|| candidates(links, identity).next().filter(|_| identity.is_of_hardware()))
 }
 
 /// Finds an unmarked child by the index of its parent in the host's namespace, which the pod

@@ -110,9 +110,9 @@ async fn move_home(
     host: &NetNs,
 ) -> Result<(), AttachError> {
     let (name, index) = (name_of(found), found.header.index);
-    let wrap = |verb: &'static str| move |source| AttachError::netlink(name, verb, source);
     let down = LinkUnspec::new_with_index(index).nocontroller().down().build();
-    handle.link().set(down).execute().await.map_err(wrap("set it down"))?;
+    let set = handle.link().set(down).execute().await;
+    set.map_err(|source| AttachError::netlink(name, "set it down", source))?;
     // What stays attached is reported after the move.
     if let Some(kept) = &former.carried.programs {
         let _ = ebpf::detach_others(handle, name, found, kept).await;
@@ -139,7 +139,9 @@ async fn move_home(
             return Ok(());
         }
     }
-    moved.map_err(wrap("move it to the host's network namespace"))
+    moved.map_err(|source| {
+        AttachError::netlink(name, "move it to the host's network namespace", source)
+    })
 }
 
 /// Restores the host's interfaces, wherever the kernel has put them, and reports what

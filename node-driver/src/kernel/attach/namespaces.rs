@@ -142,14 +142,13 @@ pub enum Message {
 
 /// Receives one message.
 pub fn receive(stream: &UnixStream) -> Result<Message, AttachError> {
-    let wrap = |source: io::Error| AttachError::system("receive a network namespace", source);
-    stream.set_read_timeout(Some(PATIENCE)).map_err(wrap)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(not_received)?;
     let mut text = [0; UID_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(stream, &mut [IoSliceMut::new(&mut text)], &mut control, flags)
-        .map_err(|errno| wrap(errno.into()))?;
+        .map_err(|errno| not_received(errno.into()))?;
     let fd: Option<OwnedFd> = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
@@ -159,6 +158,10 @@ pub fn receive(stream: &UnixStream) -> Result<Message, AttachError> {
         Some(fd) => Message::Namespace(uid, NetNs::from_fd(fd)),
         None => Message::Attached(uid),
     })
+}
+
+fn not_received(source: io::Error) -> AttachError {
+    AttachError::system("receive a network namespace", source)
 }
 
 /// Answers the hook that another pod has the claim's interfaces.

@@ -103,17 +103,12 @@ fn changed(former: &Napi, now: &[Instance]) -> Vec<(u32, BTreeMap<String, u64>)>
     let mut changed = Vec::new();
     for (queue, instance) in now.iter().enumerate() {
         let own = former.instances.iter().find(|it| it.queue == queue);
-        let wanted = |name: &String| {
-            let own = own.and_then(|it| it.settings.get(name).copied());
-            own.unwrap_or_else(|| default_of(&former.interface, name))
-        };
-        let settings: BTreeMap<_, _> = instance
-            .settings
-            .iter()
-            .map(|(name, value)| (name, *value, wanted(name)))
-            .filter(|(_, value, wanted)| value != wanted)
-            .map(|(name, _, wanted)| (name.clone(), wanted))
-            .collect();
+        let settings = instance.settings.iter().filter_map(|(name, value)| {
+            let wanted = own.and_then(|it| it.settings.get(name).copied());
+            let wanted = wanted.unwrap_or_else(|| default_of(&former.interface, name));
+            (*value != wanted).then(|| (name.clone(), wanted))
+        });
+        let settings: BTreeMap<_, _> = settings.collect();
         if !settings.is_empty() {
             changed.push((instance.number, settings));
         }

@@ -58,10 +58,10 @@ async fn restore(home: &Home<'_>) -> Vec<Result<(), AttachError>> {
             values.iter().filter(|(kind, value)| now.and_then(|now| now.get(kind)) != Some(value));
         let differ: Vec<_> = differ.collect();
         if !differ.is_empty() {
-            let wrap = |source| {
+            let written = write(home.handle, table, home.index(), &differ).await;
+            outcomes.push(written.map_err(|source| {
                 AttachError::netlink(home.name(), "set how it asks for neighbours", source)
-            };
-            outcomes.push(write(home.handle, table, home.index(), &differ).await.map_err(wrap));
+            }));
         }
     }
     outcomes

@@ -67,8 +67,6 @@ pub(super) async fn add_neighbor(
     neighbor: &NeighborConfig,
 ) -> Result<(), AttachError> {
     let NeighborConfig { destination, hardware_addr } = neighbor;
-    let wrap =
-        |source| AttachError::netlink(name, format!("add neighbour `{destination}`"), source);
     handle
         .neighbours()
         .add(index, *destination)
@@ -77,5 +75,7 @@ pub(super) async fn add_neighbor(
         .replace()
         .execute()
         .await
-        .map_err(wrap)
+        .map_err(|source| {
+            AttachError::netlink(name, format!("add neighbour `{destination}`"), source)
+        })
 }

@@ -96,20 +96,19 @@ impl NetNs {
     where
         F: AsyncFnOnce(Handle) + Send + 'static,
     {
-        let wrap = |source| AttachError::system("start a thread", source);
-        let fd = self.fd.try_clone().map_err(wrap)?;
+        let fd = self.fd.try_clone().map_err(not_started)?;
         thread::Builder::new()
             .name("netns".to_owned())
             .spawn(move || {
-                let work = async move |handle: Handle| {
+                let done = enter_and_run(fd.as_fd(), async move |handle| {
                     work(handle).await;
                     Ok(())
-                };
-                if let Err(error) = enter_and_run(fd.as_fd(), work) {
+                });
+                if let Err(error) = done {
                     tracing::warn!(error = %Chain(&error), "Work in a network namespace failed");
                 }
             })
-            .map_err(wrap)
+            .map_err(not_started)
     }
 
     /// Runs work in it, with a route netlink socket that belongs to it.
@@ -121,9 +120,8 @@ impl NetNs {
         let fd = self.fd.as_fd();
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("netns".to_owned());
-            let inside = thread
-                .spawn_scoped(scope, move || enter_and_run(fd, work))
-                .map_err(|source| AttachError::system("start a thread", source))?;
+            let inside =
+                thread.spawn_scoped(scope, move || enter_and_run(fd, work)).map_err(not_started)?;
             inside.join().unwrap_or_else(|_| {
                 let source = io::Error::other("the thread panicked");
                 Err(AttachError::system("work in a network namespace", source))
@@ -136,6 +134,10 @@ impl AsFd for NetNs {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn not_started(source: io::Error) -> AttachError {
+    AttachError::system("start a thread", source)
 }
 
 fn enter_and_run<T, F>(fd: BorrowedFd<'_>, work: F) -> Result<T, AttachError>

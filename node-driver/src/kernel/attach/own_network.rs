@@ -11,14 +11,17 @@ use std::net::IpAddr;
 
 /// The pod's addresses there. `nics` are the interfaces that are not its own network.
 pub(super) async fn addresses(handle: &Handle, nics: &[u32]) -> Result<Vec<IpAddr>, AttachError> {
-    let wrap = |source| AttachError::netlink("any", "read the pod's own network", source);
     let request = RouteNetlinkMessage::GetRoute(RouteMessage::default());
-    let own = dump_each(handle, request, interface_of_default).await.map_err(wrap)?;
+    let own = dump_each(handle, request, interface_of_default).await.map_err(not_read)?;
     let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let addresses = dump_each(handle, request, address).await.map_err(wrap)?;
+    let addresses = dump_each(handle, request, address).await.map_err(not_read)?;
     let mut of_own = addresses;
     of_own.retain(|(index, _)| own.contains(index) && !nics.contains(index));
     Ok(of_own.into_iter().map(|(_, address)| address).collect())
+}
+
+fn not_read(source: rtnetlink::Error) -> AttachError {
+    AttachError::netlink("any", "read the pod's own network", source)
 }
 
 /// The interface of a default route in the main table.
@@ -38,12 +41,11 @@ fn interface_of_default(message: RouteNetlinkMessage) -> Option<u32> {
 /// An address and its interface.
 fn address(message: RouteNetlinkMessage) -> Option<(u32, IpAddr)> {
     let RouteNetlinkMessage::NewAddress(message) = message else { return None };
-    let addresses = || message.attributes.iter();
-    let local = addresses().find_map(|attribute| match attribute {
+    let local = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Local(address) => Some(*address),
         _ => None,
     });
-    let any = addresses().find_map(|attribute| match attribute {
+    let any = message.attributes.iter().find_map(|attribute| match attribute {
         AddressAttribute::Address(address) => Some(*address),
         _ => None,
     });

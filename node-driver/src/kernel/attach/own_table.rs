@@ -45,9 +45,8 @@ pub(super) fn set_aside(
             continue;
         }
         let asked: Vec<RouteConfig> = in_main(config, is_v4).cloned().collect();
-        let of_family = |own: &&IpPrefix| own.address.is_ipv4() == is_v4;
         let addresses = config.interface.addresses.clone();
-        for own in addresses.iter().filter(of_family) {
+        for own in addresses.iter().filter(|own| own.address.is_ipv4() == is_v4) {
             let table = table_of(config, *own).unwrap_or_else(|| give(config, *own, taken));
             let routes = inherited.iter().chain(&asked);
             config.routes.extend(routes.map(|route| RouteConfig { table, ..route.clone() }));

@@ -350,8 +350,8 @@ impl NodeNetwork for PlayedNetwork {
     ) -> Result<Leases, AttachError> {
         let inside = self.at(self.kernel.place(pod));
         for link in plan.links().filter(|link| due.contains(&link.name)) {
-            let gone = || AttachError::Gone { link: link.name.to_string() };
-            let found = in_pod(&inside, link, known.links).ok_or_else(gone)?;
+            let found = in_pod(&inside, link, known.links);
+            let found = found.ok_or_else(|| AttachError::Gone { link: link.name.to_string() })?;
             let asked = &link.config.interface;
             self.change("kernel:configure:addresses", found, |it| {
                 it.mtu = asked.mtu.unwrap_or(it.mtu);

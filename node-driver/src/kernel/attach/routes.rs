@@ -269,18 +269,24 @@ fn route_message(index: u32, route: &HostRoute) -> Result<RouteMessage, AttachEr
 fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
     let mut message = parsed(text)?;
     multipath::prepare(&mut message);
-    let is_only = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(_));
-    let is_explicit =
-        |it: &RouteAttribute| is_only(it) || matches!(it, RouteAttribute::MultiPath(_));
     // The nexthop object went with the interface, and the kernel takes one or the other.
-    if message.attributes.iter().any(is_explicit) {
+    if message.attributes.iter().any(names_interface) {
         message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::NhId(_)));
     }
-    if message.attributes.iter().any(is_only) {
-        message.attributes.retain(|attribute| !is_only(attribute));
+    if message.attributes.iter().any(is_interface) {
+        message.attributes.retain(|attribute| !is_interface(attribute));
         message.attributes.push(RouteAttribute::Oif(index));
     }
     Ok(message)
+}
+
+fn is_interface(attribute: &RouteAttribute) -> bool {
+    matches!(attribute, RouteAttribute::Oif(_))
+}
+
+/// Whether it names an interface, or several.
+fn names_interface(attribute: &RouteAttribute) -> bool {
+    matches!(attribute, RouteAttribute::Oif(_) | RouteAttribute::MultiPath(_))
 }
 
 fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {

@@ -157,10 +157,10 @@ pub(super) async fn del_rule(
 fn message(rule: &RuleConfig) -> RuleMessage {
     let RuleConfig { priority, source, destination, table: _ } = rule;
     let is_v4 = source.or(*destination).is_none_or(|prefix| prefix.address.is_ipv4());
-    let length = |prefix: &Option<IpPrefix>| prefix.map_or(0, |prefix| prefix.prefix_len);
     let mut message = RuleMessage::default();
     message.header.family = if is_v4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    (message.header.src_len, message.header.dst_len) = (length(source), length(destination));
+    message.header.src_len = source.map_or(0, |prefix| prefix.prefix_len);
+    message.header.dst_len = destination.map_or(0, |prefix| prefix.prefix_len);
     message.header.action = RuleAction::ToTable;
     let attributes = [
         Some(RuleAttribute::Table(table_of(rule))),

@@ -230,7 +230,6 @@ fn changes(
     let mut changes = Vec::new();
     if let Some(vlan) = asked.vlan {
         let qos = asked.vlan_qos.unwrap_or_default();
-        let is_service = |it: VirtualFunctionConfig| it.vlan_proto == Some(VlanProto::Service);
         if is_service(asked) {
             if !is_service(now) || (now.vlan, now.vlan_qos) != (Some(vlan), Some(qos)) {
                 let protocol = VlanProtocol::Ieee8021Ad;
@@ -251,9 +250,9 @@ fn changes(
     if let Some(on) = asked.trust.filter(|on| now.trust != Some(*on)) {
         changes.push(("virtualFunction.trust", VfInfo::Trust(VfInfoTrust::new(index, on))));
     }
-    let rates = |it: VirtualFunctionConfig| (it.min_tx_rate, it.max_tx_rate);
+    let has_rate = asked.min_tx_rate.is_some() || asked.max_tx_rate.is_some();
     let (min, max) = (asked.min_tx_rate.or(now.min_tx_rate), asked.max_tx_rate.or(now.max_tx_rate));
-    if rates(asked) != (None, None) && (min, max) != rates(now) {
+    if has_rate && (min, max) != (now.min_tx_rate, now.max_tx_rate) {
         let info = VfInfoRate::new(index, min.unwrap_or_default(), max.unwrap_or_default());
         let is_min = asked.min_tx_rate.is_some_and(|rate| rate > 0);
         let field = if is_min { "virtualFunction.minTxRate" } else { "virtualFunction.maxTxRate" };
@@ -273,6 +272,11 @@ fn changes(
         changes.push(("virtualFunction.portGuid", VfInfo::IbPortGuid(info)));
     }
     changes
+}
+
+/// Whether its VLAN is one of 802.1ad.
+fn is_service(settings: VirtualFunctionConfig) -> bool {
+    settings.vlan_proto == Some(VlanProto::Service)
 }
 
 async fn change(

@@ -55,13 +55,17 @@ pub(super) fn resolve(routes: &mut [RouteMessage]) -> io::Result<()> {
 
 /// The object of a route that has no interface of its own.
 fn number_of(route: &RouteMessage) -> Option<u32> {
-    let has_interface =
-        |it: &RouteAttribute| matches!(it, RouteAttribute::Oif(_) | RouteAttribute::MultiPath(_));
-    let number = route.attributes.iter().find_map(|attribute| match attribute {
+    let has_interface = route
+        .attributes
+        .iter()
+        .any(|it| matches!(it, RouteAttribute::Oif(_) | RouteAttribute::MultiPath(_)));
+    if has_interface {
+        return None;
+    }
+    route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::NhId(number) => Some(*number),
         _ => None,
-    });
-    number.filter(|_| !route.attributes.iter().any(has_interface))
+    })
 }
 
 impl Nexthops {

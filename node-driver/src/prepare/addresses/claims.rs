@@ -135,9 +135,8 @@ impl fmt::Debug for Claims {
 
 /// Versions of one resource are increasing numbers (KEP-5504).
 fn is_at_least(version: &str, wanted: &str) -> bool {
-    let number = |version: &str| version.parse::<u64>().ok();
-    match (number(version), number(wanted)) {
-        (Some(version), Some(wanted)) => version >= wanted,
+    match (version.parse::<u64>(), wanted.parse::<u64>()) {
+        (Ok(version), Ok(wanted)) => version >= wanted,
         _ => version == wanted,
     }
 }

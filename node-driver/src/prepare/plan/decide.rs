@@ -173,9 +173,8 @@ fn refuse_same_names(devices: &[PlannedDevice]) -> Result<(), PlanError> {
 /// Refuses different RDMA parameters: a container's environment has one value per
 /// variable for all NICs.
 fn refuse_different_variables(devices: &[PlannedDevice]) -> Result<(), PlanError> {
-    let parameters = |device: &PlannedDevice| device.rdma.as_ref().map(|rdma| rdma.parameters);
-    let with_rdma: Vec<_> =
-        devices.iter().filter_map(|device| Some((device, parameters(device)?))).collect();
+    let with_rdma = devices.iter().filter_map(|it| Some((it, it.rdma.as_ref()?.parameters)));
+    let with_rdma: Vec<_> = with_rdma.collect();
     let differ = with_rdma.windows(2).find(|pair| pair[0].1 != pair[1].1);
     differ.map_or(Ok(()), |pair| {
         let [device, other] = [pair[0].0, pair[1].0].map(|it| it.device.clone());

@@ -8,8 +8,7 @@ use crate::prepare::claim::{AllocatedClaim, AllocatedDevice};
 use crate::prepare::plan::cloud::with_policy_routes;
 use crate::prepare::plan::{Facts, Refusal};
 use cluster_model::network_config::{
-    InterfaceConfig, InterfaceKind, LinkName, MacAddress, NeighborConfig, NetworkConfig,
-    RouteConfig, RuleConfig,
+    InterfaceConfig, InterfaceKind, LinkName, MacAddress, NetworkConfig, RouteConfig, RuleConfig,
 };
 use publication::network::Withheld;
 use publication::nic::NicState;
@@ -46,8 +45,10 @@ pub(super) fn link(
     let child = child(device, host, &config)?;
     refuse_kept(nic, host, child)?;
     if nic.lag.is_some() && child.is_none() {
-        let bond = |_| Refusal::Bond { link: host.name.clone() };
-        return config.check_rdma_only().map(|()| None).map_err(bond);
+        return config
+            .check_rdma_only()
+            .map(|()| None)
+            .map_err(|_| Refusal::Bond { link: host.name.clone() });
     }
     if let Some(asked) = child {
         refuse_beside(device, &config, asked, facts.held)?;
@@ -239,10 +240,10 @@ fn completed(host: &HostLink, config: NetworkConfig) -> NetworkConfig {
     // The kernel has its own rule for a routing domain (VRF).
     let rules = host.rules.iter().filter(|_| !is_in_domain).map(inherited_rule);
     let rules = rules.chain(config.rules.clone()).collect();
-    let asked = |neighbor: &&NeighborConfig| {
+    let neighbors = host.neighbors.iter().filter(|neighbor| {
         config.neighbors.iter().all(|asked| asked.destination != neighbor.destination)
-    };
-    let neighbors = host.neighbors.iter().filter(asked).chain(&config.neighbors).cloned().collect();
+    });
+    let neighbors = neighbors.chain(&config.neighbors).cloned().collect();
     let addresses = addresses.map(|address| address.prefix).collect();
     let interface = InterfaceConfig { addresses, ..config.interface };
     NetworkConfig { interface, routes, rules, neighbors, ..config }

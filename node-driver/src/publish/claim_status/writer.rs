@@ -132,9 +132,10 @@ fn is_said(claim: &ResourceClaim, status: &mut Value) -> bool {
 fn keep_times(before: &Value, entry: &mut Value) {
     let before = before["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     for condition in entry["conditions"].as_array_mut().into_iter().flatten() {
-        let holds =
-            |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
-        if let Some(same) = before.iter().find(holds) {
+        let same = before
+            .iter()
+            .find(|it| it["type"] == condition["type"] && it["status"] == condition["status"]);
+        if let Some(same) = same {
             condition["lastTransitionTime"] = same["lastTransitionTime"].clone();
         }
     }

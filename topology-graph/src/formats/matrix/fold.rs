@@ -1,7 +1,7 @@
 //! Folds NICs with equal cells into one line of the matrix.
 
 use super::Line;
-use crate::{PathKind, Topology};
+use crate::{PathKind, PciAddress, Topology};
 
 /// How to read a shared line.
 pub(super) const NOTE: &str = "
@@ -48,9 +48,13 @@ fn is_one_more(topology: &Topology, lines: &[Line], these: &Line, line: &Line) -
 
 /// `NIC0-3`: the name of the first NIC and the number of the last.
 fn name(lines: &[Line], folded: &Line) -> String {
-    let name = |device| lines.iter().find(|line| line.devices.first() == device);
-    let first = name(folded.devices.first()).map_or("", |line| &line.name);
-    let last = name(folded.devices.last()).map_or("", |line| &line.name);
+    let first = name_of_device(lines, folded.devices.first());
+    let last = name_of_device(lines, folded.devices.last());
     let number = last.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     format!("{first}-{number}")
+}
+
+fn name_of_device<'l>(lines: &'l [Line], device: Option<&PciAddress>) -> &'l str {
+    let line = lines.iter().find(|line| line.devices.first() == device);
+    line.map_or("", |line| &line.name)
 }

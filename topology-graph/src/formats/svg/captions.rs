@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::outline::Row;
+use super::super::outline::{Node, OutlineDevice, Row};
 use super::scene::{Block, Label, Rect, Scene, Shape};
 use super::text::Style;
 use super::theme::{badge_class, pair_class};
@@ -81,10 +81,11 @@ fn wrapped(text: &str, room: u32) -> Vec<String> {
 /// Draws the legend: the path kinds in the picture, from near to far, and the meaning of the edge
 /// colours.
 pub(super) fn legend(scene: &mut Scene, flow: &mut Flow, rows: &[Row]) {
-    let devices = || rows.iter().flat_map(|row| &row.roots).flat_map(|root| root.devices());
-    let relations = devices().filter_map(|device| device.relation.as_ref());
+    let roots = rows.iter().flat_map(|row| &row.roots);
+    let devices: Vec<&OutlineDevice> = roots.flat_map(Node::devices).collect();
+    let relations = devices.iter().filter_map(|device| device.relation.as_ref());
     let paths: BTreeSet<PathKind> = relations.map(|relation| relation.path).collect();
-    let groups: BTreeSet<usize> = devices().filter_map(|device| device.pair_group).collect();
+    let groups: BTreeSet<usize> = devices.iter().filter_map(|device| device.pair_group).collect();
     let mut entries: Vec<Block> = paths.into_iter().map(word).collect();
     if !groups.is_empty() {
         entries.push(colours(groups.len()));

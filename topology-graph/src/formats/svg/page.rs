@@ -101,10 +101,11 @@ fn has_gpu(root: &Node) -> bool {
 }
 
 fn are_paired(a: &Node, b: &Node) -> bool {
-    let groups = |node: &Node| -> BTreeSet<usize> {
-        node.devices().iter().filter_map(|device| device.pair_group).collect()
-    };
-    !groups(a).is_disjoint(&groups(b))
+    !pair_groups(a).is_disjoint(&pair_groups(b))
+}
+
+fn pair_groups(node: &Node) -> BTreeSet<usize> {
+    node.devices().iter().filter_map(|device| device.pair_group).collect()
 }
 
 fn height(list: &[&Node]) -> u32 {

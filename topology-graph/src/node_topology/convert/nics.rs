@@ -41,18 +41,19 @@ pub(super) fn spec(nic: &Nic, topology: &Topology) -> NicSpec {
 
 /// Ports, and the roles that the driver has decided.
 pub(super) fn facts(specs: &[NicSpec]) -> Result<FactsOfNics, SpecError> {
-    let facts = |spec: &NicSpec| {
-        let role: NicRole = value("nics.role", &spec.role)?;
-        let decided = spec.role_reason.clone().map(|reason| Verdict { role, reason });
-        let facts = NicFacts {
-            rate_megabits: spec.rate,
-            port_state: optional(spec.state.as_ref(), |text| value("nics.state", text))?,
-            decided,
-            ..NicFacts::default()
-        };
-        Ok((value("nics.at", &spec.at)?, facts))
+    specs.iter().map(facts_of_nic).collect()
+}
+
+fn facts_of_nic(spec: &NicSpec) -> Result<(PciAddress, NicFacts), SpecError> {
+    let role: NicRole = value("nics.role", &spec.role)?;
+    let decided = spec.role_reason.clone().map(|reason| Verdict { role, reason });
+    let facts = NicFacts {
+        rate_megabits: spec.rate,
+        port_state: optional(spec.state.as_ref(), |text| value("nics.state", text))?,
+        decided,
+        ..NicFacts::default()
     };
-    specs.iter().map(facts).collect()
+    Ok((value("nics.at", &spec.at)?, facts))
 }
 
 pub(super) fn acs(specs: &[NicSpec]) -> Result<BTreeMap<PciAddress, Acs>, SpecError> {

@@ -34,14 +34,19 @@ impl Graph {
 
 /// The shape with no hash.
 pub(super) fn shape_spec(graph: &Graph) -> ShapeSpec {
-    let of = |role| graph.vertices().filter(move |vertex| vertex.role == role && vertex.in_shape);
+    let numa_nodes = vertices_in_shape(graph, Role::NumaNode);
+    let sockets = vertices_in_shape(graph, Role::Socket);
     ShapeSpec {
         hash: String::new(),
         vertices: vertex_specs(graph, true),
-        numa_nodes: of(Role::NumaNode).filter_map(|vertex| numa_spec(vertex, graph)).collect(),
-        sockets: of(Role::Socket).filter_map(socket_spec).collect(),
+        numa_nodes: numa_nodes.filter_map(|vertex| numa_spec(vertex, graph)).collect(),
+        sockets: sockets.filter_map(socket_spec).collect(),
         gpu_links: graph.meshes().iter().map(gpu_link_spec).collect(),
     }
+}
+
+fn vertices_in_shape(graph: &Graph, role: Role) -> impl Iterator<Item = &Vertex> {
+    graph.vertices().filter(move |vertex| vertex.role == role && vertex.in_shape)
 }
 
 /// The PCI vertices with this value of `in_shape`.
@@ -104,7 +109,6 @@ fn vertex_spec(vertex: &Vertex, graph: &Graph) -> Option<VertexSpec> {
 }
 
 fn branch_from(spec: &VertexSpec) -> Result<Branch, SpecError> {
-    let at = |field, text: Option<&String>| optional(text, |text| place(field, text));
     let class = optional(spec.class.as_ref(), |text| hex("shape.vertices.class", text, 6))?;
     let role = spec.role.into();
     let vertex = Vertex {
@@ -116,16 +120,23 @@ fn branch_from(spec: &VertexSpec) -> Result<Branch, SpecError> {
         })?,
         rdma: spec.rdma,
         max_link: optional(spec.max_link.as_ref(), |text| link("shape.vertices.maxLink", text))?,
-        physical_function: at("shape.vertices.physicalFunction", spec.physical_function.as_ref())?,
+        physical_function: optional_place(
+            "shape.vertices.physicalFunction",
+            spec.physical_function.as_ref(),
+        )?,
         evidence: evidence("shape.vertices.evidence", spec.evidence.as_ref())?,
         numa_evidence: evidence("shape.vertices.numaEvidence", spec.numa_evidence.as_ref())?,
         ..Vertex::new(place("shape.vertices.at", &spec.at)?, role)
     };
     Ok(Branch {
         vertex,
-        parent: at("shape.vertices.under", spec.under.as_ref())?,
-        data_path: at("shape.vertices.dataPath", spec.data_path.as_ref())?,
+        parent: optional_place("shape.vertices.under", spec.under.as_ref())?,
+        data_path: optional_place("shape.vertices.dataPath", spec.data_path.as_ref())?,
     })
+}
+
+fn optional_place(field: &'static str, text: Option<&String>) -> Result<Option<Place>, SpecError> {
+    optional(text, |text| place(field, text))
 }
 
 /// The class of a vertex without a written class: half of all vertices are bridges.

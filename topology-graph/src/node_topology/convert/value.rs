@@ -60,9 +60,12 @@ pub(super) fn hex(field: &'static str, text: &str, digits: usize) -> Result<u32,
 
 /// Parses `15b3:101e`.
 pub(super) fn id(field: &'static str, text: &str) -> Result<(u16, u16), SpecError> {
-    let half = |text| u16::try_from(hex(field, text, 4)?).map_err(|_| unexpected(field, text));
     let (vendor, device) = text.split_once(':').ok_or_else(|| unexpected(field, text))?;
-    Ok((half(vendor)?, half(device)?))
+    Ok((half_of_id(field, vendor)?, half_of_id(field, device)?))
+}
+
+fn half_of_id(field: &'static str, text: &str) -> Result<u16, SpecError> {
+    u16::try_from(hex(field, text, 4)?).map_err(|_| unexpected(field, text))
 }
 
 pub(super) fn link_text(link: PcieLink) -> String {

@@ -80,8 +80,9 @@ impl Keepers {
         let stop = CancellationToken::new();
         let (uid, namespace) = (kept.uid.clone(), Arc::clone(&kept.namespace));
         let (told, changes) = (stop.clone(), Arc::clone(&self.changes));
-        let live = async move |handle: Handle| keep_all(&handle, &kept, &changes, &told).await;
-        let thread = namespace.inhabit(live)?;
+        let thread = namespace.inhabit(async move |handle| {
+            keep_all(&handle, &kept, &changes, &told).await;
+        })?;
         self.lock().insert(uid, Keeper { stop, thread });
         Ok(())
     }

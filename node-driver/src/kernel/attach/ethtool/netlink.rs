@@ -125,12 +125,15 @@ fn bits(set: &[u8]) -> BTreeMap<&str, bool> {
 fn features_of(answer: &[u8]) -> impl Iterator<Item = (&str, Feature)> {
     let [hardware, wanted, active, fixed] = [HARDWARE, WANTED, ACTIVE, NO_CHANGE]
         .map(|kind| find(answer, kind).map(bits).unwrap_or_default());
-    let is_set = |set: &BTreeMap<&str, bool>, name: &str| set.get(name).copied().unwrap_or(false);
     hardware.into_iter().map(move |(name, changeable)| {
         let changeable = changeable && !is_set(&fixed, name);
         let (wanted, active) = (is_set(&wanted, name), is_set(&active, name));
         (name, Feature { wanted, active, changeable })
     })
+}
+
+fn is_set(bits: &BTreeMap<&str, bool>, name: &str) -> bool {
+    bits.get(name).copied().unwrap_or(false)
 }
 
 #[cfg(test)]

@@ -250,7 +250,7 @@ mod tests {
             (3, 3, 2),
             (3, 3, 4),
         ] {
-            now += Duration::from_secs(seconds) - Duration::from_millis(1);
+            now += Duration::from_millis(seconds * 1000 - 1);
             assert!(!known.is_due(true, members, now), "{members} {pods} {seconds}");
             now += Duration::from_millis(1);
             assert!(known.is_due(true, members, now), "{members} {pods} {seconds}");

@@ -59,7 +59,7 @@ pub(super) fn pictures(shapes: &Shapes<'_>, theme: Theme) -> anyhow::Result<Stri
 
 /// The width or height of a picture's outer element.
 fn size(picture: &str, side: &str) -> anyhow::Result<u32> {
-    let rest = picture.split_once(&format!(" {side}=\"")).map(|(_, rest)| rest);
-    let size = rest.and_then(|rest| rest.split_once('"')?.0.parse().ok());
-    size.context("a picture has a size")
+    let (_, rest) = picture.split_once(&format!(" {side}=\"")).context("a picture has a size")?;
+    let (pixels, _) = rest.split_once('"').context("an attribute ends")?;
+    Ok(pixels.parse()?)
 }

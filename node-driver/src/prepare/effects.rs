@@ -161,7 +161,7 @@ impl<'a> NicEntry<'a> {
 }
 
 /// Content of `/etc/dranet/devices.json` in a container.
-pub fn devices_file<'a>(plan: &'a Plan) -> DevicesFile<'a> {
+pub fn devices_file(plan: &Plan) -> DevicesFile<'_> {
     let Wiring { gpus, beside, .. } = &plan.wiring;
     // If the pod has several claims, each NIC names its claim.
     let nics = plan.told().into_iter().map(|(claim, nic)| {

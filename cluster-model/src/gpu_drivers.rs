@@ -17,6 +17,11 @@ pub fn parts() -> &'static [GpuDriver] {
     &table().parts
 }
 
+/// Whether an extended resource is whole GPUs of a device plugin.
+pub fn is_resource(name: &str) -> bool {
+    all().iter().any(|driver| driver.extended_resources.contains(&name))
+}
+
 /// The driver with this name.
 pub fn by_name(driver: &str) -> Option<&'static GpuDriver> {
     all().iter().find(|known| known.driver == driver)

@@ -97,15 +97,11 @@ impl Remembered {
 fn plugin_status(status: NodeStatus) -> Option<NodeStatus> {
     let [allocatable, capacity] = [status.allocatable, status.capacity].map(|amounts| {
         let mut amounts = amounts.unwrap_or_default();
-        amounts.retain(|name, amount| is_gpu_resource(name) && amount.0 != "0");
+        amounts.retain(|name, amount| gpu_drivers::is_resource(name) && amount.0 != "0");
         (!amounts.is_empty()).then_some(amounts)
     });
     let allocatable = Some(allocatable?);
     Some(NodeStatus { allocatable, capacity, ..NodeStatus::default() })
-}
-
-fn is_gpu_resource(name: &str) -> bool {
-    gpu_drivers::all().iter().any(|driver| driver.extended_resources.contains(&name))
 }
 
 /// The name in the view of the machine with this key.

@@ -4,7 +4,7 @@ use std::slice;
 use std::sync::Arc;
 
 use crate::cel::Selector;
-use crate::device::DeviceTaint;
+use crate::device::{Device, DeviceTaint};
 use crate::name::{ClaimName, QualifiedName};
 use crate::quantity::Quantity;
 
@@ -127,6 +127,12 @@ impl Ask {
     /// Returns true if all matching devices are requested.
     pub fn is_all(&self) -> bool {
         self.mode == AllocationMode::All
+    }
+
+    /// The first taint of a device that keeps it from being allocated.
+    pub(crate) fn untolerated<'d>(&self, device: &'d Device) -> Option<&'d DeviceTaint> {
+        let mut taints = device.taints().iter().filter(|taint| taint.prevents_allocation());
+        taints.find(|taint| !self.tolerations.iter().any(|known| known.tolerates(taint)))
     }
 }
 

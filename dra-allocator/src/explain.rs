@@ -290,11 +290,11 @@ impl AttemptInputs<'_> {
             return Ok(devices);
         }
         let (tainted, left): (Vec<_>, Vec<_>) =
-            devices.into_iter().partition(|device| untolerated(ask, device).is_some());
+            devices.into_iter().partition(|device| ask.untolerated(device).is_some());
         if left.len() < needed {
             let taints = tainted
                 .iter()
-                .filter_map(|device| Some((device.id.clone(), untolerated(ask, device)?.clone())));
+                .filter_map(|device| Some((device.id.clone(), ask.untolerated(device)?.clone())));
             return Err(Failure::Tainted(taints.collect()));
         }
         Ok(left)
@@ -338,12 +338,6 @@ impl AttemptInputs<'_> {
         }
         Ok(left)
     }
-}
-
-/// The first taint of a device that keeps a request from it.
-fn untolerated<'d>(ask: &Ask, device: &'d Device) -> Option<&'d DeviceTaint> {
-    let mut taints = device.taints().iter().filter(|taint| taint.prevents_allocation());
-    taints.find(|taint| !ask.tolerations.iter().any(|known| known.tolerates(taint)))
 }
 
 /// The attributes that an expression reads in the usual form and that none of the devices has.

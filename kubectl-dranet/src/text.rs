@@ -19,6 +19,11 @@ pub(crate) fn document(value: &Value, is_yaml: bool) -> anyhow::Result<String> {
     if is_yaml { yaml(value) } else { Ok(serde_json::to_string_pretty(value)? + "\n") }
 }
 
+/// The number of a JSON value; 0 for any other value.
+pub(crate) fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
 /// The text of a JSON string; empty for any other value.
 pub(crate) fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()

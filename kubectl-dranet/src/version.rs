@@ -4,7 +4,7 @@ use crate::Output;
 use crate::answer::{Component, Version};
 use crate::args::VersionArgs;
 use crate::snapshot::read_components;
-use crate::text::table;
+use crate::text::{number, table};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -53,10 +53,6 @@ fn of_workload(object: &Value) -> Vec<Component> {
             }
         })
         .collect()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
 }
 
 /// The tag of an image, otherwise its digest; empty if it has neither.

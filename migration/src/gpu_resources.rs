@@ -4,7 +4,7 @@ use cluster_model::gpu_drivers;
 
 /// Whether an extended resource is whole GPUs, which stay in the pod.
 pub(crate) fn is_gpu(name: &str) -> bool {
-    gpu_drivers::all().iter().any(|driver| driver.extended_resources.contains(&name))
+    gpu_drivers::is_resource(name)
 }
 
 /// Whether an extended resource is parts or shares of GPUs.

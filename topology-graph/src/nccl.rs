@@ -145,6 +145,10 @@ impl Element {
         self.children.iter().filter(move |child| child.name == name)
     }
 
+    fn bus_id(&self) -> Option<PciAddress> {
+        self.attribute("busid")?.to_ascii_lowercase().parse().ok()
+    }
+
     fn has_child(&self, name: &str) -> bool {
         self.children(name).next().is_some()
     }

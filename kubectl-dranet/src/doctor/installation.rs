@@ -6,6 +6,7 @@ use super::scene::{Scene, words};
 use crate::answer::Severity;
 use crate::kinds::{DEFINITIONS, GRAPHS, INSTALLATION};
 use crate::source::ReadCluster;
+use crate::text::number;
 use cluster_model::names::object;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,10 +19,6 @@ const EXPIRES_DAYS: i64 = 14;
 
 fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
 }
 
 fn workloads(seen: &ReadCluster) -> impl Iterator<Item = &Value> {

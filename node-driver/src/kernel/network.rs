@@ -5,7 +5,7 @@
 //! read.
 
 mod by_source;
-mod nexthops;
+pub(super) mod nexthops;
 
 use crate::kernel::dump::{self, Requests, dump_each};
 use crate::kernel::route_socket;

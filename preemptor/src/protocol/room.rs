@@ -4,6 +4,7 @@
 use super::record::{Begun, RecordedPod};
 use super::step::RoomSeen;
 use crate::PlacedClaim;
+use crate::chosen::key_of;
 use cluster_model::predict::Prediction;
 use cluster_model::room::{Ask, Nodes, Room, pod_claims};
 use cluster_model::view::{ClusterView, Index, ObjectKey};
@@ -170,10 +171,6 @@ fn leaving(
 
 fn has_pod(pods: &[RecordedPod], uid: &str) -> bool {
     pods.iter().any(|pod| pod.uid == uid)
-}
-
-fn key_of(claim: &ClaimName) -> ObjectKey {
-    ObjectKey { namespace: claim.namespace.to_string(), name: claim.name.to_string() }
 }
 
 /// The devices of a pod on its node.

@@ -23,9 +23,8 @@ use crate::{
 /// The common name of kube-apiserver's certificate for webhooks that ask for one.
 pub const WEBHOOK_CLIENT: &str = "kube-apiserver-webhook-client";
 
-/// The longest wait until a process is ready, on a busy machine: with 5,000 nodes, all that watch
-/// list them again before a restarted API server is ready.
-const READY: Duration = Duration::from_mins(10);
+/// The longest wait until a process is ready, on a busy machine.
+const READY: Duration = Duration::from_secs(90);
 
 /// The number of attempts if another process took the port.
 const ATTEMPTS: usize = 3;

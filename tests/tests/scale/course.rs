@@ -18,7 +18,6 @@ use tokio::time::sleep_until;
 use super::{
     kubelets::lasting,
     lines::Lines,
-    observer::Observer,
     size::Size,
     whole::{ADMISSION, CONTROLLER},
 };
@@ -52,11 +51,7 @@ pub(crate) struct Course<'a, 'p> {
 
 impl Course<'_, '_> {
     /// Runs for the time of the load. Returns when the API server went away.
-    pub(crate) async fn run(
-        &mut self,
-        size: Size,
-        observer: &Observer,
-    ) -> anyhow::Result<Timestamp> {
+    pub(crate) async fn run(&mut self, size: Size) -> anyhow::Result<Timestamp> {
         let begin = Instant::now();
         let mut away = Timestamp::now();
         for step in 1..STEPS {
@@ -65,12 +60,7 @@ impl Course<'_, '_> {
                 ROLLOUT => self.replace_programs().await.context("the rollout")?,
                 RESTART => {
                     away = Timestamp::now();
-                    observer.goes_away();
                     self.plane.restart_apiserver().await?;
-                    report(&format!(
-                        "kube-apiserver is ready {:.1?} after it was killed",
-                        observer.is_back()
-                    ));
                 }
                 _ if step % 3 == 0 => {
                     self.leave().await.context("a node leaves")?;

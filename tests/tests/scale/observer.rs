@@ -68,8 +68,6 @@ struct Seen {
     fabrics: BTreeMap<String, String>,
     violations: Vec<String>,
     events: usize,
-    /// When the API server went away, and when it was ready again.
-    outages: Vec<(Instant, Option<Instant>)>,
 }
 
 /// The watches, and what they have seen.
@@ -282,15 +280,6 @@ impl Seen {
     fn waiting(&self) -> impl Iterator<Item = (&String, &PodSteps)> {
         self.pods.iter().filter(|(_, pod)| pod.bound.is_none() && !pod.is_gone)
     }
-
-    /// The time since then in which the API server was there.
-    fn served_since(&self, then: Instant) -> Duration {
-        let away = self.outages.iter().map(|(away, back)| {
-            let back = back.unwrap_or_else(Instant::now);
-            back.saturating_duration_since((*away).max(then))
-        });
-        then.elapsed().saturating_sub(away.sum())
-    }
 }
 
 /// Numbers of pods.
@@ -342,31 +331,18 @@ impl Observer {
         self.lock().holders.len()
     }
 
-    /// The API server goes away: until [`Self::is_back`], no pod's time counts.
-    pub(crate) fn goes_away(&self) {
-        self.lock().outages.push((Instant::now(), None));
-    }
-
-    /// The API server is ready again. Returns how long it was away.
-    pub(crate) fn is_back(&self) -> Duration {
-        let mut seen = self.lock();
-        let Some((away, back)) = seen.outages.last_mut() else { return Duration::ZERO };
-        back.get_or_insert_with(Instant::now).duration_since(*away)
-    }
-
     /// Records pods that wait too long, and templates that are missing.
     pub(crate) fn check_waiting(&self) {
         let mut seen = self.lock();
         let mut late = Vec::new();
         for (key, pod) in seen.waiting() {
             let missing = pod.templates.iter().filter(|name| !seen.existing.contains(*name));
-            let waited = seen.served_since(pod.created);
-            if waited > TEMPLATE_MAX {
+            if pod.created.elapsed() > TEMPLATE_MAX {
                 late.extend(
                     missing.map(|name| format!("template `{name}` of pod `{key}` is missing")),
                 );
             }
-            if waited > BOUND_MAX {
+            if pod.created.elapsed() > BOUND_MAX {
                 let (shape, gated) = (&pod.shape, pod.is_gated);
                 late.push(format!(
                     "pod `{key}` ({shape}, gated: {gated}) waits for longer than {BOUND_MAX:?}"

@@ -89,7 +89,7 @@ async fn run(plane: Arc<ControlPlane>, audit: Arc<Audit>) -> anyhow::Result<()> 
         };
         let loading =
             load::arrive((scope, "load"), size.pods_per_second(), random.clone(), sleep(size.load));
-        let (arrived, away) = tokio::try_join!(loading, course.run(size, &observer))?;
+        let (arrived, away) = tokio::try_join!(loading, course.run(size))?;
         let samples = recorder.samples();
         report(&format!("{arrived:?}"));
         all_bound(&observer).await?;

@@ -26,12 +26,8 @@ impl NcclXml {
 
 /// Returns true if the element or one below it is a function of this device.
 fn names(element: &Element, device: PciAddress) -> bool {
-    let own = bus_id(element).is_some_and(|address| address.slot() == device.slot());
+    let own = element.bus_id().is_some_and(|address| address.slot() == device.slot());
     own || element.children.iter().any(|child| names(child, device))
-}
-
-fn bus_id(element: &Element) -> Option<PciAddress> {
-    element.attribute("busid")?.to_ascii_lowercase().parse().ok()
 }
 
 /// Adds the device below the nearest of its switches that the file has, or else below its NUMA node.
@@ -62,14 +58,14 @@ fn hang(parent: &mut Element, topology: &Topology, path: &[&Vertex]) {
 }
 
 fn find(element: &Element, switch: PciAddress) -> Option<&Element> {
-    if bus_id(element) == Some(switch) {
+    if element.bus_id() == Some(switch) {
         return Some(element);
     }
     element.children.iter().find_map(|child| find(child, switch))
 }
 
 fn find_mut(element: &mut Element, switch: PciAddress) -> Option<&mut Element> {
-    if bus_id(element) == Some(switch) {
+    if element.bus_id() == Some(switch) {
         return Some(element);
     }
     element.children.iter_mut().find_map(|child| find_mut(child, switch))

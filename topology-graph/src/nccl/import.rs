@@ -36,7 +36,7 @@ impl Walk {
     /// Adds a device or switch. The first occurrence of a device counts. A switch that occurs below
     /// two CPUs is one switch with the devices of both.
     fn pci(&mut self, pci: &Element, numa: Option<NumaNode>, switch: Option<PciAddress>) {
-        let Some(address) = bus_id(pci) else { return };
+        let Some(address) = pci.bus_id() else { return };
         let Overlay { switches, devices, .. } = &mut self.overlay;
         if devices.contains_key(&address) {
             return;
@@ -120,10 +120,6 @@ fn id(pci: &Element) -> Option<(u16, u16)> {
     let vendor = u16::try_from(hex(pci, "vendor")?).ok()?;
     let device = u16::try_from(hex(pci, "device")?).ok()?;
     (![0, u16::MAX].contains(&vendor)).then_some((vendor, device))
-}
-
-fn bus_id(pci: &Element) -> Option<PciAddress> {
-    pci.attribute("busid")?.to_ascii_lowercase().parse().ok()
 }
 
 fn is_switch(pci: &Element) -> bool {

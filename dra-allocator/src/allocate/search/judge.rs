@@ -41,10 +41,7 @@ impl<'a> Search<'_, 'a> {
     }
 
     pub(super) fn is_tainted_for(&self, device: &Device, ask: &PreparedAsk<'_>) -> bool {
-        let mut taints = device.taints().iter().filter(|taint| taint.prevents_allocation());
-        let tolerations = &ask.ask.tolerations;
-        self.problem.settings.gates.device_taints
-            && taints.any(|taint| !tolerations.iter().any(|known| known.tolerates(taint)))
+        self.problem.settings.gates.device_taints && ask.ask.untolerated(device).is_some()
     }
 
     /// Returns true if it matters that Kubernetes checks counters before taints: with quirk

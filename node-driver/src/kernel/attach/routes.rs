@@ -4,6 +4,7 @@ use crate::kernel::attach::AttachError;
 use crate::kernel::attach::multipath::{self, Current};
 use crate::kernel::attach::route_message::parsed;
 use crate::kernel::attach::setting::{Found, Home, Restored, Setting};
+use crate::kernel::network::nexthops::names_interface;
 use crate::model::host_link::{HostLink, HostRoute, TABLE_MAIN};
 use cluster_model::network_config::IpPrefix;
 use netlink_packet_core::{DecodeError, Emitable};
@@ -282,11 +283,6 @@ fn recorded(index: u32, text: &str) -> Result<RouteMessage, DecodeError> {
 
 fn is_interface(attribute: &RouteAttribute) -> bool {
     matches!(attribute, RouteAttribute::Oif(_))
-}
-
-/// Whether it names an interface, or several.
-fn names_interface(attribute: &RouteAttribute) -> bool {
-    matches!(attribute, RouteAttribute::Oif(_) | RouteAttribute::MultiPath(_))
 }
 
 fn invalid(route: &HostRoute, error: &dyn fmt::Display) -> AttachError {

@@ -55,17 +55,18 @@ pub(super) fn resolve(routes: &mut [RouteMessage]) -> io::Result<()> {
 
 /// The object of a route that has no interface of its own.
 fn number_of(route: &RouteMessage) -> Option<u32> {
-    let has_interface = route
-        .attributes
-        .iter()
-        .any(|it| matches!(it, RouteAttribute::Oif(_) | RouteAttribute::MultiPath(_)));
-    if has_interface {
+    if route.attributes.iter().any(names_interface) {
         return None;
     }
     route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::NhId(number) => Some(*number),
         _ => None,
     })
+}
+
+/// Whether it names an interface, or several.
+pub(in crate::kernel) fn names_interface(attribute: &RouteAttribute) -> bool {
+    matches!(attribute, RouteAttribute::Oif(_) | RouteAttribute::MultiPath(_))
 }
 
 impl Nexthops {
